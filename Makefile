@@ -1,0 +1,78 @@
+# Ringmaster's front door: every verb is one line that calls the program doing the work.
+# `make` alone prints the help. Variables are listed there too.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+BIN := .venv/bin
+INSTALL := requirements/install.sh
+FAB := $(BIN)/fab
+
+# What users may set. Every byte must arrive: make would expand `$` in a value when it exports it (and run a
+# `$(shell …)` in it), so none is exported as it is; each goes to the recipes as RM_<name>, taken with $(value).
+#: NODES         how many nodes, in the inventory's order; default 2
+#: GPUS          per node: all (default), a count, or device ids such as 0,2
+#: SCRIPT        your own Python file; default: the bundled trainer
+#: ARGS          arguments for the script, quoted as in a shell; ARGS=--help lists the trainer's
+#: DATA          your own copy of the data set, instead of fetching it
+#: NAME          the job's name; default: the time
+#: RESUME        a job to continue from (latest: the newest), with its script and arguments unless given
+#: DRY_RUN       1: print the plan and the exact commands, start nothing
+#: LAUNCH_STYLE  1: the script parses --local-rank; 0: it does not; default: look into it
+#: INVENTORY     default: inventory/hosts.yml if there is one, else inventory/local.yml (this machine)
+#: LIMIT         only these hosts of the inventory (an Ansible pattern)
+#: ONLY, QUICK   bench: which measurements; 1: fewer repetitions
+#: LAB           test: required fails where a test's needs can't be met, instead of skipping it
+#: PYTHON        which Python .venv is made from; default: the first that is 3.11 or newer
+VARIABLES := NODES GPUS SCRIPT ARGS DATA NAME RESUME DRY_RUN LAUNCH_STYLE INVENTORY LIMIT ONLY QUICK LAB PYTHON
+unexport $(VARIABLES)
+$(foreach name,$(VARIABLES),$(eval export RM_$(name) = $$(value $(name))))
+MAKEOVERRIDES :=
+# Some systems (WSL) have a NAME of their own in the environment: only one given to make is a job's.
+ifneq ($(origin NAME),command line)
+  NAME :=
+endif
+
+given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+unknown := $(filter-out $(VARIABLES) MAKEOVERRIDES,$(given))
+ifneq ($(unknown),)
+  $(error there is no variable '$(firstword $(unknown))'; known: $(VARIABLES))
+endif
+
+##@ Train
+.PHONY: train
+train: control ## run a job on NODES nodes, follow it, end with its result
+	@$(FAB) train --nodes="$$RM_NODES" --gpus="$$RM_GPUS" --script="$$RM_SCRIPT" --args="$$RM_ARGS" --data="$$RM_DATA" --name="$$RM_NAME" --resume="$$RM_RESUME" --inventory="$$RM_INVENTORY" --limit="$$RM_LIMIT" --launch-style="$$RM_LAUNCH_STYLE" --dry-run="$$RM_DRY_RUN"
+
+.PHONY: bench
+bench: everything ## measure: ONLY=first-step chooses, QUICK=1 shortens
+	@$(FAB) bench --only="$$RM_ONLY" --quick="$$RM_QUICK"
+
+##@ Develop
+.PHONY: test
+test: everything ## all tests; LAB=required fails where a part of them can't be run
+	@RINGMASTER_LAB="$$RM_LAB" $(BIN)/python -m pytest
+
+.PHONY: lint
+lint: everything ## all linters
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/yamllint --strict . && $(BIN)/shellcheck requirements/install.sh .ci/run
+
+.PHONY: clean
+clean: ## remove what make made here: .venv, caches, fetched data (runs/ is yours and stays)
+	@rm -rf .venv data .mypy_cache .pytest_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@if [ -d runs ]; then echo "kept: runs/ (your results); remove it yourself if you want"; fi
+
+##@ Help
+.PHONY: help
+help: ## this list
+	@echo 'Ringmaster: one PyTorch training cluster from ordinary GPU machines.  make <target> [VARIABLE=value …]'
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { print "\nVariables" } sub(/^#: /, "  ")' Makefile
+
+# What a target needs is installed when it is first used; afterwards this costs a file comparison.
+.PHONY: control
+control:
+	@PYTHON="$$RM_PYTHON" $(INSTALL) control
+
+.PHONY: everything
+everything:
+	@PYTHON="$$RM_PYTHON" $(INSTALL) control trainer dev

@@ -1,0 +1,36 @@
+"""Exit codes, and the one exception that carries an error to the user."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command of Ringmaster ends with; see docs/design.md for the meaning of each."""
+
+    SUCCEEDED = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_STARTED = 3
+    CLUSTER = 4
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+    @property
+    def meaning(self) -> str:
+        """One or two words for the last line a command prints."""
+        return {
+            ExitCode.SUCCEEDED: "succeeded",
+            ExitCode.FAILED: "failed",
+            ExitCode.USAGE: "wrong usage or inventory",
+            ExitCode.NOT_STARTED: "a check failed, nothing was started",
+            ExitCode.CLUSTER: "the cluster failed",
+            ExitCode.INTERRUPTED: "stopped by Ctrl-C",
+            ExitCode.TERMINATED: "stopped by SIGTERM",
+        }[self]
+
+
+class RingmasterError(Exception):
+    """A mistake or fault to show as one line: what, where, how to mend it."""
+
+    def __init__(self, message: str, *, exit_code: ExitCode = ExitCode.USAGE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

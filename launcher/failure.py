@@ -1,0 +1,126 @@
+"""From how the ranks ended to the one cause: node, rank, reason, last lines, hint. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TAIL_LINES = 20
+
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s?")  # torch puts it before every line of an uncaught exception
+_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Failure|Timeout|StopIteration)\b")
+# How a rank fails because another one, or the network to it, is gone: an effect, not a cause.
+_PEER_LOST = re.compile(
+    r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed|remote process exited"
+    r"|Connection refused|connection was (?:likely )?closed|NCCL communicator was aborted|Timed out waiting .*ms"
+    r"|ncclRemoteError|ncclSystemError|Socket closed|failed to recv|DistNetworkError|DistStoreError"
+)
+_HINTS = (
+    (
+        r"No module named '([^']+)'",
+        "install what the script needs into this environment: .venv/bin/python -m pip install {0}",
+    ),
+    (r"CUDA out of memory|OutOfMemoryError", "a smaller batch, accumulation or a lower precision needs less memory"),
+    (r"unrecognized arguments: --local[-_]rank", "the script does not take --local-rank: LAUNCH_STYLE=0"),
+    (r"required: --local[-_]rank", "the script is of the older launch style: LAUNCH_STYLE=1"),
+    (r"[Aa]ddress already in use|EADDRINUSE", "another process took the port: try again, or see who: ss -ltnp"),
+    (r"No space left on device", "free some disk space: df -h"),
+    (r"Duplicate GPU detected", "two NCCL ranks had one GPU: set ringmaster_backend: gloo, or ask for fewer ranks"),
+)
+_SIGNAL_HINTS = {
+    "SIGKILL": "something killed it; the kernel does so when memory runs out: see dmesg, or use a smaller batch",
+    "SIGSEGV": "a native library crashed; the stack is in the log",
+    "SIGBUS": "often too little shared memory: see df -h /dev/shm",
+    "SIGABRT": "a native library gave up; its message is in the log",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """How one rank ended, or that it hadn't when everything was stopped."""
+
+    node: str
+    rank: int | None
+    """None: the node's agent itself, not one of its ranks."""
+    exit_code: int | None
+    signal: str | None = None
+    ended_at: float
+    """Unix time."""
+    error_at: float | None = None
+    """Unix time of the first line of an error it printed."""
+    stopped_by_us: bool = False
+    """Whether it ended after the launcher had begun to stop everything."""
+    lines: tuple[str, ...] = ()
+    """The last lines it printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The cause, as `summary.json` has it."""
+
+    node: str
+    rank: int | None
+    exit_code: int | None
+    signal: str | None
+    reason: str
+    log_tail: tuple[str, ...]
+    hint: str | None
+
+
+def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
+    """The end that explains the others; None if every rank ended well.
+
+    First those that did not merely lose a peer, then by when trouble first showed: a rank prints its traceback
+    before its sockets close and its peers fail. Ranks that ended only because they were told to explain nothing.
+    """
+    bad = [end for end in ends if end.exit_code != 0 and not (end.stopped_by_us and end.error_at is None)]
+    if not bad:
+        return None
+    end = min(bad, key=lambda each: (lost_a_peer(each), each.error_at or each.ended_at))
+    reason = describe(end)
+    return Failure(
+        node=end.node,
+        rank=end.rank,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        reason=reason,
+        log_tail=end.lines[-TAIL_LINES:],
+        hint=_hint(end, reason),
+    )
+
+
+def lost_a_peer(end: RankEnd) -> bool:
+    """Whether the rank's own last exception says that another rank went away."""
+    return end.signal is None and bool(_PEER_LOST.search(exception_line(end.lines) or ""))
+
+
+def describe(end: RankEnd) -> str:
+    """The cause in one line: the exception, the signal, or the exit code with the last line printed."""
+    if end.signal:
+        return f"killed by {end.signal}"
+    raised = exception_line(end.lines)
+    if raised:
+        return raised
+    last = next((line.strip() for line in reversed(end.lines) if line.strip()), "")
+    code = f"exited with code {end.exit_code}"
+    return f"{code}: {last}" if last else code
+
+
+def exception_line(lines: Sequence[str]) -> str | None:
+    """The line that names the exception, after the last traceback in `lines`."""
+    bare = [_RANK_PREFIX.sub("", line) for line in lines]
+    starts = [number for number, line in enumerate(bare) if line.startswith("Traceback (most recent call last)")]
+    if not starts:
+        return None
+    after = [line for line in bare[starts[-1] + 1 :] if line and not line[0].isspace()]
+    return next((line for line in after if _EXCEPTION.match(line)), after[0] if after else None)
+
+
+def _hint(end: RankEnd, reason: str) -> str | None:
+    if end.signal:
+        return _SIGNAL_HINTS.get(end.signal)
+    text = "\n".join((reason, *end.lines[-TAIL_LINES:]))
+    for pattern, hint in _HINTS:
+        found = re.search(pattern, text)
+        if found:
+            return hint.format(*found.groups())
+    return None

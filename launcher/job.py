@@ -1,0 +1,160 @@
+"""A job's folder `runs/<name>/`: its name, its plan, what it continues from, its summary."""
+
+import json
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import ExitCode, RingmasterError
+from launcher.plan import Plan
+
+_NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
+_LATEST = "latest"
+_SPOILT = "*.bad"  # what the trainer calls a checkpoint that it found damaged
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFolder:
+    """Where the things of one job are, on the machine of whoever started it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+
+def choose(runs: Path, name: str) -> JobFolder:
+    """The folder a job called `name` would get; an empty name is made from the time. Nothing is created.
+
+    Raises:
+        RingmasterError: the name is of no use as a folder's name, or there is such a job.
+    """
+    if not name:
+        stem = time.strftime("%Y-%m-%d_%H-%M-%S")
+        names = [stem, *(f"{stem}_{number}" for number in range(2, 100))]
+        return JobFolder(path=next(runs / each for each in names if not (runs / each).exists()))
+    if not _NAME.fullmatch(name) or name == _LATEST:
+        raise RingmasterError(
+            f"NAME={name!r}: up to 100 letters, digits and . _ + -, a letter or digit first, and not '{_LATEST}'"
+        )
+    if (runs / name).exists():
+        raise RingmasterError(f"NAME={name}: there is such a job, runs/{name}; choose another name")
+    return JobFolder(path=runs / name)
+
+
+def create(folder: JobFolder, plan: Plan) -> None:
+    """Make the folder, store the plan, and let `runs/latest` name it.
+
+    Raises:
+        RingmasterError: another launcher took the name first, or the disk refuses.
+    """
+    try:
+        folder.path.parent.mkdir(exist_ok=True)
+        folder.path.mkdir(mode=0o700)
+        folder.logs.mkdir()
+        folder.checkpoints.mkdir()
+        write_json(folder.plan, plan.as_json())
+        _point_latest(folder)
+    except FileExistsError as error:
+        raise RingmasterError(f"{folder.path}: another job took this name just now; try again") from error
+    except OSError as error:
+        raise RingmasterError(
+            f"{folder.path}: can't be written ({error.strerror}); free space or mend its mode",
+            exit_code=ExitCode.NOT_STARTED,
+        ) from error
+
+
+def _point_latest(folder: JobFolder) -> None:
+    link = folder.path.parent / _LATEST
+    if link.exists() and not link.is_symlink():
+        return  # the user's own file or folder of that name stays
+    new = folder.path.parent / f".{_LATEST}-{os.getpid()}"
+    new.symlink_to(folder.name)
+    new.replace(link)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """A job that another continues from."""
+
+    folder: JobFolder
+    script: str | None
+    arguments: tuple[str, ...]
+    data: str | None
+
+
+def earlier(runs: Path, name: str) -> Earlier:
+    """Read the job `RESUME` names.
+
+    Raises:
+        RingmasterError: there is no such job (2), or it has no checkpoint (4).
+    """
+    folder = JobFolder(path=(runs / name).resolve())  # RESUME=latest is the job the link names
+    if not _NAME.fullmatch(name) or not folder.path.is_dir():
+        known = sorted(path.name for path in runs.glob("*") if path.is_dir() and not path.is_symlink())
+        raise RingmasterError(f"RESUME={name}: no such job; there are: {', '.join(known[-5:]) or 'none'}")
+    try:
+        plan = json.loads(folder.plan.read_text())
+        script, arguments, data = plan["script"], tuple(plan["arguments"]), plan["data"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RingmasterError(f"RESUME={name}: {folder.plan} can't be used ({error})") from error
+    if not any(not path.match(_SPOILT) for path in folder.checkpoints.glob("*")):
+        raise RingmasterError(
+            f"RESUME={name}: {folder.checkpoints} has no valid checkpoint; start a new job without RESUME",
+            exit_code=ExitCode.CLUSTER,
+        )
+    return Earlier(folder=folder, script=script, arguments=arguments, data=data)
+
+
+def inherit_checkpoints(source: JobFolder, target: JobFolder) -> None:
+    """Give the new job the earlier one's checkpoints: hard links where the disk can, so it costs nothing."""
+
+    def link(from_: str, to: str) -> None:
+        try:
+            os.link(from_, to)
+        except OSError:
+            shutil.copy2(from_, to)
+
+    shutil.copytree(
+        source.checkpoints,
+        target.checkpoints,
+        copy_function=link,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns(_SPOILT),
+    )
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(json.dumps(value, indent=2) + "\n")
+    new.replace(path)

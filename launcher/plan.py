@@ -1,0 +1,343 @@
+"""Inventory facts + request -> Plan. Pure: nothing here touches the machine."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import ExitCode, RingmasterError
+from launcher.program import Program
+
+DEFAULT_NODES = 2
+NCCL, GLOO = "nccl", "gloo"
+BACKENDS = ("auto", NCCL, GLOO)
+# glibc gives big blocks back to the kernel at every free and faults them in again at every step; keeping them took a
+# CPU training step from 3.8 to 5.1 thousand pictures a second (measured, docs/performance.md).
+MALLOC_KEEPS_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+TUNABLE = frozenset(
+    {"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", *MALLOC_KEEPS_MEMORY}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asked for, checked for form but not yet against the machines."""
+
+    nodes: int | None = None
+    """How many nodes; None: DEFAULT_NODES, or all where there are fewer."""
+    gpus: str = "all"
+    """Per node: `all`, a count, or device ids with commas."""
+    program: Program
+    data: Path | None = None
+    """The user's own copy of the data set."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables the user has set: they win over the plan's own choice for `TUNABLE` ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """What is known of one node before anything starts."""
+
+    name: str
+    runtime: str
+    address: str
+    interface: str
+    gpus: tuple[str, ...] = ()
+    """Device ids. Nodes that are processes on one machine list the same ones, and share them out."""
+    cores: int
+    """Cores of the machine the node is on."""
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where a job's things are on a node."""
+
+    run: Path
+    data: Path
+    checkpoints: Path
+    rank_program: Path
+    """`launcher/rank.py` as the node sees it."""
+    python: Path
+    torchrun: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePlan:
+    """One node's part of a job."""
+
+    name: str
+    runtime: str
+    address: str
+    interface: str
+    image: str | None
+    node_rank: int
+    first_rank: int
+    ranks: int
+    devices: tuple[str, ...]
+    working_folder: str
+    environment: Mapping[str, str]
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything a job needs, as data; equal requests on equal facts give equal plans."""
+
+    name: str
+    nodes: tuple[NodePlan, ...]
+    world_size: int
+    backend: str
+    backend_chosen: bool
+    """Whether the inventory itself asked for this backend."""
+    port: int
+    script: str | None
+    arguments: tuple[str, ...]
+    data: str | None
+    launch_style: str
+    notes: tuple[str, ...]
+    """What is said aloud before the start."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as `plan.json` stores it."""
+        return asdict(self)
+
+
+def parse_nodes(text: str) -> int | None:
+    """`NODES`: a whole number from 1 up; empty is the default."""
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
+        raise RingmasterError(f"NODES={text}: must be a whole number from 1 up to the nodes in the inventory")
+    return int(text)
+
+
+def parse_gpus(text: str) -> str:
+    """`GPUS`: `all`, a count, or device ids with commas; empty is all."""
+    if not text:
+        return "all"
+    if not re.fullmatch(r"all|[0-9]{1,4}|[\w-]+(,[\w-]+)+,?", text):
+        raise RingmasterError(f"GPUS={text}: must be 'all', a count per node, or device ids such as 0,2")
+    return text
+
+
+def choose_nodes(facts: Sequence[Any], wanted: int | None) -> Sequence[Any]:
+    """The first `wanted` of the inventory's nodes, in its order."""
+    if wanted is None:
+        return facts[:DEFAULT_NODES]
+    if wanted > len(facts):
+        raise RingmasterError(f"NODES={wanted}: the inventory has {len(facts)}; ask for 1 to {len(facts)}")
+    return facts[:wanted]
+
+
+def share_gpus(available: Sequence[str], nodes: int, asked: str) -> tuple[tuple[str, ...], ...]:
+    """Share one machine's GPUs out among the nodes (processes) on it: node i gets the i-th tuple.
+
+    `all`: as evenly as it goes, the first nodes get one more; fewer GPUs than nodes: every node gets one, in turn.
+    A count: so many each. Ids: those, shared like `all`.
+    """
+    if asked == "all" or "," in asked:
+        ids = list(available) if asked == "all" else [word for word in asked.split(",") if word]
+        _refuse_absent(ids, available)
+        if 0 < len(ids) < nodes:
+            return tuple((ids[node % len(ids)],) for node in range(nodes))
+        ends = [-(-len(ids) * node // nodes) for node in range(nodes + 1)]
+        return tuple(tuple(ids[start:end]) for start, end in pairwise(ends))
+    count = int(asked)
+    if count * nodes > len(available):
+        raise RingmasterError(
+            f"GPUS={asked}: {nodes} nodes x {count} = {count * nodes} GPUs, this machine has {len(available)}",
+            exit_code=ExitCode.NOT_STARTED,
+        )
+    return tuple(tuple(available[node * count : (node + 1) * count]) for node in range(nodes))
+
+
+def _refuse_absent(ids: Sequence[str], available: Sequence[str]) -> None:
+    for device in ids:
+        if device not in available:
+            present = ", ".join(available) or "none"
+            raise RingmasterError(f"GPUS: there is no GPU {device}; present: {present}", exit_code=ExitCode.NOT_STARTED)
+    if len(set(ids)) != len(ids):
+        raise RingmasterError(f"GPUS={','.join(ids)}: a device stands twice; name each once")
+
+
+def make_plan(
+    name: str, request: Request, facts: Sequence[NodeFacts], places: Places, port: int, *, resumes: bool = False
+) -> Plan:
+    """Plan a job on the nodes `facts` describes, in order: the first is the head and has rank 0.
+
+    Args:
+        facts: the chosen nodes, `gpus` of each already its own share.
+        port: a TCP port free on the head, for the rendezvous.
+        resumes: the checkpoint folder holds an earlier job's; to start from scratch instead would be an error.
+
+    Raises:
+        RingmasterError: a setting is of the wrong form, or the backend asked for is impossible.
+    """
+    ranks = [_ranks(fact) for fact in facts]
+    backend, chosen, notes = _backend(facts, ranks)
+    if request.program.local_rank_flag:
+        notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
+    if len({len(fact.gpus) for fact in facts}) > 1:
+        counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
+        notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
+    nodes = tuple(
+        _node_plan(name, request, facts, ranks, node_rank, backend, places, port, resumes)
+        for node_rank in range(len(facts))
+    )
+    return Plan(
+        name=name,
+        nodes=nodes,
+        world_size=sum(ranks),
+        backend=backend,
+        backend_chosen=chosen,
+        port=port,
+        script=str(request.program.script) if request.program.script else None,
+        arguments=request.program.arguments,
+        data=str(request.data) if request.data else None,
+        launch_style=request.program.local_rank_flag,
+        notes=tuple(notes),
+    )
+
+
+def _ranks(fact: NodeFacts) -> int:
+    given = fact.settings.get("ranks_per_node")
+    if given is None:
+        return max(1, len(fact.gpus))
+    if not str(given).isdigit() or int(given) < 1:
+        raise RingmasterError(f"{fact.name}: ringmaster_ranks_per_node is {given!r}; must be a whole number from 1 up")
+    return int(given)
+
+
+def _backend(facts: Sequence[NodeFacts], ranks: Sequence[int]) -> tuple[str, bool, list[str]]:
+    """Backend, whether the inventory chose it, and what to say about it.
+
+    NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), so it needs a GPU of its own for every rank.
+    """
+    asked = {str(fact.settings.get("backend", "auto")) for fact in facts}
+    if len(asked) > 1 or not asked <= set(BACKENDS):
+        raise RingmasterError(
+            f"ringmaster_backend is {', '.join(sorted(asked))}; one of {', '.join(BACKENDS)} for all nodes"
+        )
+    wanted = asked.pop()
+    devices = [device for fact in facts for device in _located(fact)]
+    own_gpu_each = len(set(devices)) == len(devices) and all(
+        len(fact.gpus) >= count for fact, count in zip(facts, ranks, strict=True)
+    )
+    if wanted == NCCL and not own_gpu_each:
+        raise RingmasterError(
+            f"ringmaster_backend is nccl, but {sum(ranks)} ranks have {len(set(devices))} GPUs; NCCL needs one for "
+            "each: ask for fewer NODES, or set ringmaster_backend: auto"
+        )
+    if wanted != "auto":
+        return wanted, True, []
+    if own_gpu_each:
+        return NCCL, False, []
+    if devices:
+        return GLOO, False, [f"{sum(ranks)} ranks share {len(set(devices))} GPU(s), which NCCL refuses: backend Gloo"]
+    return GLOO, False, []
+
+
+def _located(fact: NodeFacts) -> list[tuple[str, str]]:
+    """A node's devices, told apart between machines by address."""
+    return [(fact.address, device) for device in fact.gpus]
+
+
+def _node_plan(
+    name: str,
+    request: Request,
+    facts: Sequence[NodeFacts],
+    ranks: Sequence[int],
+    node_rank: int,
+    backend: str,
+    places: Places,
+    port: int,
+    resumes: bool,
+) -> NodePlan:
+    fact, head = facts[node_rank], facts[0]
+    on_machine = sum(count for other, count in zip(facts, ranks, strict=True) if other.address == fact.address)
+    environment = {
+        "RUN_DIR": str(places.run),
+        "DATA_DIR": str(request.data or places.data),
+        "CHECKPOINT_DIR": str(places.checkpoints),
+        "RINGMASTER_JOB": name,
+        "RINGMASTER_NODE": fact.name,
+        "RINGMASTER_BACKEND": backend,
+        "RINGMASTER_GPUS": str(len(fact.gpus)),
+        "GLOO_SOCKET_IFNAME": fact.interface,
+        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
+        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
+        "OMP_NUM_THREADS": str(max(1, fact.cores // on_machine)),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        **MALLOC_KEEPS_MEMORY,
+        **{key: value for key, value in request.environment.items() if key in TUNABLE},
+        **{str(key): str(value) for key, value in dict(fact.settings.get("comm_env") or {}).items()},
+        **_program_words(request.program, places.python),
+    }
+    if resumes:
+        environment["RINGMASTER_RESUME"] = "1"
+    if request.data:
+        environment["RINGMASTER_DATA"] = str(request.data)
+    if fact.gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(fact.gpus)
+    elif request.gpus == "0":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return NodePlan(
+        name=fact.name,
+        runtime=fact.runtime,
+        address=fact.address,
+        interface=fact.interface,
+        image=None,
+        node_rank=node_rank,
+        first_rank=sum(ranks[:node_rank]),
+        ranks=ranks[node_rank],
+        devices=fact.gpus,
+        working_folder=str(request.program.root),
+        environment=environment,
+        argv=_torchrun(facts, ranks, node_rank, head.address, port, places),
+    )
+
+
+def _program_words(program: Program, python: Path) -> dict[str, str]:
+    """The program for `launcher/rank.py`, in the environment: torchrun would rewrite `$$` and `${local_rank}`."""
+    words = {
+        "RINGMASTER_PROGRAM": shlex.join([str(python), *program.interpreter_words]),
+        "RINGMASTER_ARGUMENTS": shlex.join(program.arguments),
+    }
+    if program.local_rank_flag:
+        words["RINGMASTER_LOCAL_RANK_FLAG"] = program.local_rank_flag
+    return words
+
+
+def _torchrun(
+    facts: Sequence[NodeFacts], ranks: Sequence[int], node_rank: int, head: str, port: int, places: Places
+) -> tuple[str, ...]:
+    """The node's agent. Static rendezvous: the node rank is the inventory's order, not who came first."""
+    return (
+        str(places.torchrun),
+        f"--nnodes={len(facts)}",
+        f"--nproc-per-node={ranks[node_rank]}",
+        f"--node-rank={node_rank}",
+        f"--master-addr={head}",
+        f"--master-port={port}",
+        # Without it the agent advertises its host name, which the others may not be able to resolve.
+        f"--local-addr={facts[node_rank].address}",
+        "--no-python",
+        str(places.python),
+        "-IS",  # the rank's parent needs no site-packages: 10 ms instead of 40
+        str(places.rank_program),
+    )
+
+
+def with_shared_gpus(facts: Sequence[NodeFacts], asked: str) -> tuple[NodeFacts, ...]:
+    """Give each node of one machine its share of that machine's GPUs."""
+    shares = share_gpus(facts[0].gpus, len(facts), asked)
+    return tuple(replace(fact, gpus=share) for fact, share in zip(facts, shares, strict=True))

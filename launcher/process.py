@@ -1,0 +1,138 @@
+"""The process runtime: a node is a torchrun agent on this machine, started, followed and stopped as a process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from launcher.errors import ExitCode, RingmasterError
+from launcher.machine import holds_connection
+from launcher.plan import NodePlan
+from launcher.rank import die_with_parent
+
+_LABEL = "RINGMASTER_LABEL"
+"""In the environment of every process of a job: by it the last one is found, whatever its name or session."""
+_OF_MAKE = frozenset({"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"})
+
+
+class ProcessNode:
+    """A running node. `ranks` fills with the process ids of its ranks' parents as they report."""
+
+    def __init__(self, plan: NodePlan, port: int, process: "subprocess.Popen[bytes]") -> None:
+        self.plan = plan
+        self.ranks: dict[int, int] = {}
+        self._port = port
+        self._process = process
+
+    def fileno(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def read(self) -> bytes:
+        """What it printed since; empty at the end."""
+        return os.read(self.fileno(), 1 << 16)
+
+    def poll(self) -> int | None:
+        """The agent's exit code (negative: signal), None while it runs."""
+        return self._process.poll()
+
+    def joined(self) -> bool:
+        """Whether the agent has come to the rendezvous."""
+        try:
+            return bool(self.ranks) or holds_connection(self._process.pid, self._port)
+        except OSError:  # it ended just now
+            return False
+
+    def signal_ranks(self, signum: int, only: int | None = None) -> None:
+        """Hand a signal to every rank's program, or to that of one rank."""
+        for rank, pid in self.ranks.items():
+            if only in (None, rank):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signum)
+
+    def terminate(self) -> None:
+        """Ask the agent and its ranks to end."""
+        self.signal_ranks(signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the agent, its ranks and their helpers at once."""
+        # Every rank's parent leads a session of its own (torchrun starts it so), which its data workers share.
+        for leader in (self._process.pid, *self.ranks.values()):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(leader, signal.SIGKILL)
+
+
+class ProcessRuntime:
+    """Starts nodes as processes, and proves at the end that none is left."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Args: environment: the user's own, which every process inherits."""
+        self._label = uuid.uuid4().hex
+        self._inherited = {key: value for key, value in environment.items() if not _private(key)}
+
+    def start(self, node: NodePlan, port: int) -> ProcessNode:
+        """Start a node's agent.
+
+        Raises:
+            RingmasterError: the program can't be started.
+        """
+        try:
+            process = subprocess.Popen(
+                node.argv,
+                cwd=node.working_folder,
+                env={**self._inherited, **node.environment, _LABEL: self._label},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # the terminal's Ctrl-C is the launcher's to hand on
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+            )
+        except OSError as error:
+            raise RingmasterError(
+                f"{node.name}: can't start {node.argv[0]} in {node.working_folder}: {error.strerror}",
+                exit_code=ExitCode.NOT_STARTED,
+            ) from error
+        return ProcessNode(node, port, process)
+
+    def sweep(self) -> int:
+        """Kill whatever still carries the job's label; return how many there were."""
+        label = f"{_LABEL}={self._label}".encode()
+        found: set[int] = set()
+        for _ in range(50):
+            alive = set(_labelled(label))
+            if not alive:
+                break
+            for pid in alive:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            found |= alive
+            time.sleep(0.02)
+        return len(found)
+
+
+def _private(key: str) -> bool:
+    """Variables that are between make and the launcher, no business of the user's program."""
+    return key in _OF_MAKE or key.startswith("RM_")
+
+
+def _labelled(label: bytes) -> Iterator[int]:
+    """Ids of the processes with `label` in their environment (Linux; elsewhere the sessions' kill has to do)."""
+    if sys.platform != "linux":
+        return
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                if label in (entry / "environ").read_bytes().split(b"\0") and _alive(entry):
+                    yield int(entry.name)
+
+
+def _alive(entry: Path) -> bool:
+    """Not a zombie: those are gone but for their parent's look."""
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"

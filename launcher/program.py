@@ -1,0 +1,121 @@
+"""What every rank runs: the user's script, byte for byte as asked, or the bundled trainer."""
+
+import ast
+import shlex
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import RingmasterError
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The checkout: the bundled trainer's code root, and where `runs/` and `data/` are."""
+
+TRAINER = "trainer"
+_LOCAL_RANK_FLAGS = ("--local-rank", "--local_rank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program as torchrun's ranks start it."""
+
+    interpreter_words: tuple[str, ...]
+    """What follows the Python interpreter: `-u script.py`, or `-u -m trainer`."""
+    arguments: tuple[str, ...]
+    local_rank_flag: str = ""
+    """`--local-rank` or `--local_rank` where the script is of the older launch style, else empty."""
+    root: Path
+    """The code root: the working folder of every rank."""
+    script: Path | None = None
+    """The user's script; None is the bundled trainer."""
+
+
+def split_arguments(text: str) -> tuple[str, ...]:
+    """Split `ARGS` as POSIX words; nothing is expanded, every byte kept."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise RingmasterError(f"ARGS: {str(error).lower()} in {text!r}; quote as in a shell") from error
+
+
+def bundled(arguments: tuple[str, ...]) -> Program:
+    """The bundled trainer."""
+    return Program(interpreter_words=("-u", "-m", TRAINER), arguments=arguments, root=ROOT)
+
+
+def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "") -> Program:
+    """The user's Python file.
+
+    Args:
+        path: absolute, or relative to where the user is.
+        launch_style: "1" the script parses `--local-rank`, "0" it doesn't, "" look into it.
+
+    Raises:
+        RingmasterError: no such file, not a file, or not Python.
+    """
+    script = path.absolute()
+    if not script.is_file():
+        what = "is a folder, not a script" if script.is_dir() else "no such file"
+        raise RingmasterError(f"SCRIPT: {path}: {what}; give the path of a Python file")
+    tree = _parse(script)
+    found = local_rank_flag(script, tree) if launch_style != "0" else ""
+    return Program(
+        interpreter_words=("-u", str(script)),
+        arguments=arguments,
+        local_rank_flag=found or (_LOCAL_RANK_FLAGS[0] if launch_style == "1" else ""),
+        root=code_root(script),
+        script=script,
+    )
+
+
+def code_root(script: Path) -> Path:
+    """The git top level that holds `script`, else its folder."""
+    return next((folder for folder in script.parents if (folder / ".git").exists()), script.parent)
+
+
+def local_rank_flag(script: Path, tree: ast.Module) -> str:
+    """The spelling of the local-rank option that the script, or a module beside it that it imports, declares."""
+    declared: set[str] = set()
+    waiting, seen = [tree], {script}
+    while waiting:
+        module = waiting.pop()
+        declared |= _declared_options(module)
+        for name in _imported_names(module):
+            beside = script.parent / f"{name}.py"
+            if beside not in seen and beside.is_file():
+                seen.add(beside)
+                waiting.append(_parse(beside))
+    return next((flag for flag in _LOCAL_RANK_FLAGS if flag in declared), "")
+
+
+def _parse(script: Path) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(script.read_bytes(), filename=str(script))
+    except (SyntaxError, ValueError) as error:  # ValueError: a NUL byte
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise RingmasterError(f"SCRIPT: {script}{line}: not Python ({what}); mend it or give another file") from error
+    except OSError as error:
+        raise RingmasterError(f"SCRIPT: {script}: can't be read ({error.strerror})") from error
+
+
+def _declared_options(module: ast.Module) -> set[str]:
+    """Option strings given to `add_argument(…)`, `option(…)` and their like."""
+    calls = (node for node in ast.walk(module) if isinstance(node, ast.Call))
+    return {
+        word.value
+        for call in calls
+        for word in call.args
+        if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value in _LOCAL_RANK_FLAGS
+    }
+
+
+def _imported_names(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]

@@ -1,0 +1,61 @@
+"""Writes `summary.json` and `report.html` at a job's end, whatever the end was."""
+
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainer.report import render
+from trainer.summary import RunFigures, read_records, summarize
+
+from launcher.job import JobFolder, write_json
+from launcher.plan import Plan
+from launcher.supervise import Outcome
+
+
+def finish(folder: JobFolder, plan: Plan, outcome: Outcome, started_at: float) -> dict[str, Any]:
+    """Write both files and return the summary."""
+    records = read_records(folder.metrics)
+    made = summary(folder, plan, outcome, summarize(records), started_at, time.time())
+    write_json(folder.summary, made)
+    folder.report.write_text(render(records, made), encoding="utf-8")
+    return made
+
+
+def summary(
+    folder: JobFolder, plan: Plan, outcome: Outcome, figures: RunFigures, started_at: float, ended_at: float
+) -> dict[str, Any]:
+    """The summary of a job; what the script didn't report is None.
+
+    Args:
+        started_at: unix time of the launcher's start; `first_step_s` and `wall_s` count from it.
+        ended_at: unix time of the job's end.
+    """
+    first = figures.first_step_at
+    return {
+        "name": folder.name,
+        "state": outcome.state,
+        "exit_code": int(outcome.exit_code),
+        "nodes": [node.name for node in plan.nodes],
+        "world_size": plan.world_size,
+        "backend": plan.backend,
+        "image": plan.nodes[0].image,
+        "started_at": datetime.fromtimestamp(started_at, UTC).isoformat(timespec="milliseconds"),
+        "first_step_s": round(first - started_at, 3) if first is not None else None,
+        "wall_s": round(ended_at - started_at, 3),
+        "restarts": 0,
+        "images_per_s": figures.images_per_s,
+        "test_accuracy": figures.test_accuracy,
+        "epochs": figures.epochs,
+        "checkpoint": _inside(folder, figures.checkpoint),
+        "failure": asdict(outcome.failure) if outcome.failure else None,
+    }
+
+
+def _inside(folder: JobFolder, checkpoint: str | None) -> str | None:
+    """A checkpoint's path relative to the job's folder, which may be moved as a whole."""
+    if checkpoint is None:
+        return None
+    path = Path(checkpoint)
+    return str(path.relative_to(folder.path)) if path.is_relative_to(folder.path) else checkpoint

@@ -61,6 +61,6 @@ def train(
 @task(help={"only": "which measurements: first-step", "quick": "1: fewer repetitions"})
 def bench(_connection: Connection, only: str = "", quick: str = "") -> None:
     """Measure, and print the tables with the ratios."""
-    from benchmarks import cli as benchmarks
+    from benchmarks import cli
 
-    benchmarks.run(only=only, quick=quick == "1")
+    leave_with(lambda: cli.run(only=only, quick=quick == "1"))

@@ -79,6 +79,9 @@ def create(folder: JobFolder, plan: Plan) -> None:
     """
     try:
         folder.path.parent.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise RingmasterError(f"{folder.path.parent} is a file, but jobs go into a folder there; move it") from error
+    try:
         folder.path.mkdir(mode=0o700)
         folder.logs.mkdir()
         folder.checkpoints.mkdir()

@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainer.report import render
-from trainer.summary import RunFigures, read_records, summarize
-
 from launcher.job import JobFolder, write_json
 from launcher.plan import Plan
 from launcher.supervise import Outcome
+from trainer.report import render
+from trainer.summary import RunFigures, read_records, summarize
 
 
 def finish(folder: JobFolder, plan: Plan, outcome: Outcome, started_at: float) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Measurements behind the figures in docs/performance.md."""

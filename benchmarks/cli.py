@@ -1,0 +1,21 @@
+"""`make bench`: chooses the measurements."""
+
+from benchmarks import first_step
+from launcher.errors import ExitCode, RingmasterError
+
+_ALL = {"first-step": first_step.run}
+
+
+def run(*, only: str = "", quick: bool = False) -> int:
+    """Run the measurements that `only` names (commas between), or all; `quick` repeats them less.
+
+    Raises:
+        RingmasterError: `only` names one that is not there, or a measured run failed.
+    """
+    names = [name.strip() for name in only.split(",")] if only else list(_ALL)
+    for name in names:
+        if name not in _ALL:
+            raise RingmasterError(f"ONLY={only}: there is no measurement '{name}'; there are: {', '.join(_ALL)}")
+    for name in names:
+        _ALL[name](3 if quick else 7)
+    return ExitCode.SUCCEEDED

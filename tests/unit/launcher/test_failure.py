@@ -1,0 +1,93 @@
+"""The root cause is the rank that failed of itself, not those that lost it."""
+
+from typing import Any
+
+import pytest
+
+from launcher.failure import RankEnd, exception_line, root_cause
+
+RAISED = ("hello", "[rank1]: Traceback (most recent call last):", "[rank1]:   File …", "[rank1]: ValueError: boom")
+PEER = (
+    "Traceback (most recent call last):",
+    "  work.wait()",
+    "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1",
+)
+
+
+def end(rank: int | None = 0, **fields: Any) -> RankEnd:
+    return RankEnd(**{"node": f"node{rank}", "rank": rank, "exit_code": 1, "ended_at": 100.0, **fields})
+
+
+def test_all_well() -> None:
+    assert root_cause([end(0, exit_code=0), end(1, exit_code=0)]) is None
+
+
+def test_the_rank_that_raised_and_not_the_one_that_lost_its_peer() -> None:
+    # The peer's end was noticed first, and its traceback came first too.
+    failure = root_cause([end(0, lines=PEER, error_at=98.0, ended_at=99.0), end(1, lines=RAISED, error_at=98.5)])
+    assert failure is not None
+    assert (failure.node, failure.rank, failure.reason) == ("node1", 1, "ValueError: boom")
+    assert failure.log_tail == RAISED
+
+
+def test_a_killed_rank_explains_the_others() -> None:
+    killed = end(2, exit_code=137, signal="SIGKILL", ended_at=101.0)
+    failure = root_cause([end(0, lines=PEER, error_at=99.0), killed])
+    assert failure is not None
+    assert (failure.rank, failure.signal, failure.reason) == (2, "SIGKILL", "killed by SIGKILL")
+    assert failure.hint is not None and "memory" in failure.hint
+
+
+def test_ranks_that_were_told_to_stop_explain_nothing() -> None:
+    told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, ended_at=1.0)
+    failure = root_cause([told, end(1, lines=RAISED, error_at=98.5)])
+    assert failure is not None and failure.rank == 1
+
+
+def test_of_two_that_raised_the_first() -> None:
+    failure = root_cause([end(0, lines=RAISED, error_at=99.0), end(1, lines=RAISED, error_at=98.5)])
+    assert failure is not None and failure.rank == 1
+
+
+def test_only_lost_peers_still_name_one() -> None:
+    failure = root_cause([end(0, lines=PEER, error_at=98.0), end(1, lines=PEER, error_at=97.0)])
+    assert failure is not None and failure.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (RAISED, "ValueError: boom"),
+        (
+            ("Traceback (most recent call last):", "  x", "KeyError: 'a'", "", "During …", "", *RAISED),
+            "ValueError: boom",
+        ),
+        (("Traceback (most recent call last):", "  x", "my.own.Oops", "exit"), "my.own.Oops"),
+        (("ValueError: printed, not raised",), None),
+        (("Traceback (most recent call last):",), None),
+        ((), None),
+    ],
+)
+def test_exception_line(lines: tuple[str, ...], expected: str | None) -> None:
+    assert exception_line(lines) == expected
+
+
+def test_an_exit_code_with_the_last_line() -> None:
+    failure = root_cause([end(0, exit_code=5, lines=("trainer: error: no", "  "))])
+    assert failure is not None and failure.reason == "exited with code 5: trainer: error: no"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("ModuleNotFoundError: No module named 'pandas'", "pip install pandas"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried", "smaller batch"),
+        ("OSError: [Errno 28] No space left on device", "df -h"),
+        ("x.py: error: unrecognized arguments: --local-rank=0", "LAUNCH_STYLE=0"),
+        ("RuntimeError: something else", None),
+    ],
+)
+def test_hints(line: str, hint: str | None) -> None:
+    failure = root_cause([end(0, lines=("Traceback (most recent call last):", " x", line))])
+    assert failure is not None
+    assert hint in failure.hint if hint and failure.hint else failure.hint is hint

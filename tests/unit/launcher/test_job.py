@@ -1,0 +1,71 @@
+"""A job's folder: its name, what it continues from."""
+
+from pathlib import Path
+
+import pytest
+from test_plan import facts, made, request
+
+from launcher import job
+from launcher.errors import ExitCode, RingmasterError
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".x", "-x", "latest", "x" * 101, "a\nb", " ", "_x"])
+def test_bad_names(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RingmasterError, match="NAME"):
+        job.choose(tmp_path, name)
+
+
+def test_names_may_be_in_any_language_and_are_taken_once(tmp_path: Path) -> None:
+    folder = job.choose(tmp_path, "erster-Versuch_训练.1")
+    job.create(folder, made(facts(1)))
+    assert (tmp_path / "latest").readlink() == Path(folder.name)
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(RingmasterError, match="there is such a job"):
+        job.choose(tmp_path, folder.name)
+
+
+def test_made_names_do_not_collide_and_latest_follows(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        folder = job.choose(tmp_path, "")
+        job.create(folder, made(facts(1)))
+        names.append(folder.name)
+    assert len(set(names)) == 3
+    assert (tmp_path / "latest").resolve().name == names[-1]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file is in the way")
+    with pytest.raises(RingmasterError, match="is a file"):
+        job.create(job.choose(tmp_path / "runs", ""), made(facts(1)))
+
+
+class TestResume:
+    def earlier(self, runs: Path) -> job.JobFolder:
+        folder = job.choose(runs, "one")
+        job.create(folder, made(facts(1), request("--lr", "ü", data=Path("/d"))))
+        return folder
+
+    def test_script_arguments_and_checkpoints_are_inherited(self, tmp_path: Path) -> None:
+        first = self.earlier(tmp_path)
+        (first.checkpoints / "step-1.pt").write_bytes(b"1")
+        (first.checkpoints / "step-2.pt.bad").write_bytes(b"2")
+        found = job.earlier(tmp_path, "latest")
+        assert (found.script, found.arguments, found.data) == (None, ("--lr", "ü"), "/d")
+        second = job.choose(tmp_path, "two")
+        job.create(second, made(facts(1)))
+        job.inherit_checkpoints(found.folder, second)
+        assert [path.name for path in second.checkpoints.iterdir()] == ["step-1.pt"]
+        assert (second.checkpoints / "step-1.pt").samefile(first.checkpoints / "step-1.pt")
+
+    def test_no_such_job(self, tmp_path: Path) -> None:
+        for name in ("none", "../x", "latest"):
+            with pytest.raises(RingmasterError, match="no such job") as raised:
+                job.earlier(tmp_path, name)
+            assert raised.value.exit_code == ExitCode.USAGE
+
+    def test_nothing_to_continue_from_is_never_a_start_from_scratch(self, tmp_path: Path) -> None:
+        (self.earlier(tmp_path).checkpoints / "step-2.pt.bad").write_bytes(b"2")
+        with pytest.raises(RingmasterError, match="no valid checkpoint") as raised:
+            job.earlier(tmp_path, "one")
+        assert raised.value.exit_code == ExitCode.CLUSTER

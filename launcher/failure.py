@@ -90,12 +90,17 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
 
 def lost_a_peer(end: RankEnd) -> bool:
     """Whether the rank's own last exception says that another rank went away."""
-    return end.signal is None and bool(_PEER_LOST.search(exception_line(end.lines) or ""))
+    return _own_signal(end) is None and bool(_PEER_LOST.search(exception_line(end.lines) or ""))
+
+
+def _own_signal(end: RankEnd) -> str | None:
+    """The signal that ended the rank, unless it was ours, on its way out after an error of its own."""
+    return None if end.stopped_by_us else end.signal
 
 
 def describe(end: RankEnd) -> str:
     """The cause in one line: the exception, the signal, or the exit code with the last line printed."""
-    if end.signal:
+    if _own_signal(end):
         return f"killed by {end.signal}"
     raised = exception_line(end.lines)
     if raised:
@@ -116,8 +121,9 @@ def exception_line(lines: Sequence[str]) -> str | None:
 
 
 def _hint(end: RankEnd, reason: str) -> str | None:
-    if end.signal:
-        return _SIGNAL_HINTS.get(end.signal)
+    signal = _own_signal(end)
+    if signal:
+        return _SIGNAL_HINTS.get(signal)
     text = "\n".join((reason, *end.lines[-TAIL_LINES:]))
     for pattern, hint in _HINTS:
         found = re.search(pattern, text)

@@ -44,6 +44,12 @@ def test_ranks_that_were_told_to_stop_explain_nothing() -> None:
     assert failure is not None and failure.rank == 1
 
 
+def test_a_rank_that_lost_its_peer_and_was_then_told_to_stop_explains_nothing_either() -> None:
+    told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=PEER, error_at=97.0)
+    failure = root_cause([told, end(1, exit_code=137, signal="SIGKILL", ended_at=98.0)])
+    assert failure is not None and failure.rank == 1
+
+
 def test_of_two_that_raised_the_first() -> None:
     failure = root_cause([end(0, lines=RAISED, error_at=99.0), end(1, lines=RAISED, error_at=98.5)])
     assert failure is not None and failure.rank == 1

@@ -1,0 +1,174 @@
+"""The README's first command on a machine that has git, make, Python with venv and certificates, and nothing else.
+
+The machine is a minimal root file system, entered as an ordinary user in namespaces of its own; the tree is copied
+as git sees it. A hidden dependency on this machine shows here.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.program import ROOT
+
+PACKAGES = "git,make,python3,python3-venv,ca-certificates"
+USER = 1000
+CHECKOUT = "home/user/ring master"  # with a space, as folders may have
+# How this network reaches the package registries is the machine's business, not the test's.
+NETWORK = (
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "PIP_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+)
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+ENTER = f"""
+set -eu
+mount --rbind /dev "$1/dev"
+mount -t proc proc "$1/proc"
+exec chroot --userspec={USER}:{USER} "$1" /usr/bin/env -i "${{@:2}}"
+"""
+
+
+def _unmet() -> str:
+    """Why this machine can't play the part, or nothing. With LAB=required what is missing is installed."""
+    if os.geteuid() != 0:
+        return "needs root, to make a root file system"
+    if not shutil.which("mmdebstrap") and os.environ.get("RINGMASTER_LAB") == "required":
+        subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "mmdebstrap"], check=True, timeout=300)
+    if not shutil.which("mmdebstrap"):
+        return "needs mmdebstrap (make test LAB=required installs it)"
+    if shutil.disk_usage("/var/tmp").free < 16 << 30:
+        return "needs 16 GB of disk"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    unmet = _unmet()
+    if unmet and os.environ.get("RINGMASTER_LAB") == "required":
+        pytest.fail(unmet)
+    if unmet:
+        pytest.skip(unmet)
+    root = tmp_path_factory.mktemp("fresh") / "root"
+    subprocess.run(
+        [
+            "mmdebstrap",
+            "--quiet",
+            "--variant=apt",
+            f"--include={PACKAGES}",
+            "--format=directory",
+            _codename(),
+            str(root),
+        ],
+        check=True,
+        timeout=600,
+    )
+    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    if CERTIFICATES.exists():
+        shutil.copy(CERTIFICATES, root / CERTIFICATES.relative_to("/"))
+    _copy_checkout(root / CHECKOUT)
+    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root / "home" / "user")], check=True)
+    yield root
+    shutil.rmtree(root)
+
+
+def _codename() -> str:
+    """The release this machine runs: the one whose signing keys it has."""
+    lines = Path("/etc/os-release").read_text().splitlines()
+    return next(line.partition("=")[2].strip('"') for line in lines if line.startswith("VERSION_CODENAME="))
+
+
+def _copy_checkout(target: Path) -> None:
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():  # not one that is deleted but not yet committed
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def _as_user(root: Path, *command: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command on the fresh machine as an ordinary user, with only the environment a login gives."""
+    environment = {
+        "HOME": "/home/user",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "PIP_CERT": str(CERTIFICATES),  # Debian's pip looks at certificates of its own otherwise
+        **{name: os.environ[name] for name in NETWORK if name in os.environ},
+    }
+    words = [f"{key}={value}" for key, value in environment.items()]
+    return subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "bash",
+            "-c",
+            ENTER,
+            "enter",
+            str(root),
+            *words,
+            *command,
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+    )
+
+
+@pytest.mark.timeout(1800)
+def test_the_readmes_first_command(fresh_machine: Path) -> None:
+    done = _as_user(fresh_machine, "make", "-C", f"/{CHECKOUT}", "train", "NODES=2")
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "ringmaster: installing trainer" in done.stdout
+    latest = fresh_machine / CHECKOUT / "runs" / "latest"
+    summary = json.loads((latest / "summary.json").read_text())
+    assert summary["world_size"] == 2
+    assert summary["test_accuracy"] >= 0.90
+    again = _as_user(fresh_machine, "make", "-C", f"/{CHECKOUT}", "train", "NODES=2", "DRY_RUN=1")
+    assert again.returncode == 0, again.stdout
+    assert "installing" not in again.stdout
+
+
+def test_help_sets_nothing_up(fresh_machine: Path) -> None:
+    shutil.copytree(
+        fresh_machine / CHECKOUT,
+        fresh_machine / "home/user/untouched",
+        ignore=shutil.ignore_patterns(".venv", "data", "runs"),
+    )
+    done = _as_user(fresh_machine, "make", "-C", "/home/user/untouched")
+    assert done.returncode == 0
+    assert "make <target>" in done.stdout
+    assert not (fresh_machine / "home/user/untouched/.venv").exists()
+
+
+def test_a_machine_without_venv_is_told_what_to_install(fresh_machine: Path) -> None:
+    hidden = [*fresh_machine.glob("usr/lib/python3*/ensurepip"), *fresh_machine.glob("usr/lib/python3*/venv")]
+    assert hidden
+    for folder in hidden:
+        folder.rename(folder.with_name(f"{folder.name}.hidden"))
+    try:
+        done = _as_user(fresh_machine, "make", "-C", "/home/user/untouched", "train")
+    finally:
+        for folder in hidden:
+            folder.with_name(f"{folder.name}.hidden").rename(folder)
+    assert done.returncode == 2
+    assert "apt install python3-venv" in done.stdout

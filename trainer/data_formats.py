@@ -1,0 +1,216 @@
+"""The file formats of the data sets: bytes in, checked arrays out. Nothing here touches a disk or the network.
+
+IDX (Fashion-MNIST): http://yann.lecun.com/exdb/mnist/, section "File formats".
+CIFAR-10, Python version: https://www.cs.toronto.edu/~kriz/cifar.html, section "Dataset layout".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+Raw = Mapping[str, Any]
+"""File name -> its uncompressed content, as bytes or as an array of bytes."""
+
+CLASSES = 10
+"""Both data sets have ten classes, labelled 0 to 9."""
+
+IDX_SHA256 = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+}
+"""Fashion-MNIST's files and the SHA-256 of their uncompressed content.
+
+torchvision publishes MD5s of the .gz files only, and the Debian package's .gz files have other headers (no name,
+another time); with name and time put back their MD5s are torchvision's, so this is the published content.
+"""
+
+CIFAR_TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
+CIFAR_TEST = ("test_batch",)
+
+
+class DamagedError(ValueError):
+    """A file is not what its format says; the message names the file and what is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays:
+    """One data set: images uint8 (N, C, H, W), labels int64 (N,)."""
+
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """Where a data set's files lie below a data folder (torchvision's layout) and how they are read."""
+
+    folder: str
+    files: tuple[str, ...]
+    parse: Callable[[Raw], Arrays]
+
+
+def _idx(name: str, content: Any, *, dimensions: int) -> Images:
+    """The array in an IDX file of bytes: 0, 0, 8 (unsigned bytes), number of dimensions, sizes, data."""
+    header = 4 + 4 * dimensions
+    data = np.frombuffer(content, dtype=np.uint8)
+    if len(data) < header or data[:4].tolist() != [0, 0, 8, dimensions]:
+        raise DamagedError(f"{name} is not an IDX file of bytes in {dimensions} dimension(s)")
+    shape = tuple(int(size) for size in np.frombuffer(content, dtype=">u4", count=dimensions, offset=4))
+    expected = header + int(np.prod(shape, dtype=np.uint64))
+    if len(data) != expected:
+        raise DamagedError(f"{name} has {len(data)} bytes where its header promises {expected}")
+    return data[header:].reshape(shape)
+
+
+def _labels(name: str, values: Any) -> Labels:
+    labels = np.asarray(values)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
+        raise DamagedError(f"{name} holds no list of labels")
+    if int(labels.min()) < 0 or int(labels.max()) >= CLASSES:
+        raise DamagedError(f"{name} holds labels outside 0 to {CLASSES - 1}")
+    return labels.astype(np.int64)
+
+
+def parse_fashion_mnist(raw: Raw) -> Arrays:
+    """Fashion-MNIST from its four IDX files: images (N, 1, 28, 28).
+
+    Raises:
+        DamagedError: a header, a length, a size or a label is wrong.
+    """
+
+    def split(prefix: str) -> tuple[Images, Labels]:
+        image_file, label_file = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
+        images = _idx(image_file, raw[image_file], dimensions=3)
+        labels = _labels(label_file, _idx(label_file, raw[label_file], dimensions=1))
+        if images.shape[1:] != (28, 28):
+            raise DamagedError(f"{image_file} holds pictures of {images.shape[1]}x{images.shape[2]}, not 28x28")
+        if len(images) != len(labels):
+            raise DamagedError(f"{image_file} holds {len(images)} pictures but {label_file} {len(labels)} labels")
+        return images[:, None], labels
+
+    train_images, train_labels = split("train")
+    test_images, test_labels = split("t10k")
+    return Arrays(
+        train_images=train_images, train_labels=train_labels, test_images=test_images, test_labels=test_labels
+    )
+
+
+def parse_cifar10(raw: Raw) -> Arrays:
+    """CIFAR-10 from its six batches: images (N, 3, 32, 32).
+
+    Raises:
+        DamagedError: a batch is no pickle of plain data, or its shapes or labels are wrong.
+    """
+
+    def split(names: tuple[str, ...]) -> tuple[Images, Labels]:
+        batches = [_cifar_batch(name, raw[name]) for name in names]
+        return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
+
+    train_images, train_labels = split(CIFAR_TRAIN)
+    test_images, test_labels = split(CIFAR_TEST)
+    return Arrays(
+        train_images=train_images, train_labels=train_labels, test_images=test_images, test_labels=test_labels
+    )
+
+
+def _cifar_batch(name: str, content: Any) -> tuple[Images, Labels]:
+    batch = _load_plain_pickle(name, bytes(content))
+    if not isinstance(batch, dict):
+        raise DamagedError(f"{name} holds no dictionary")
+    # Python 2 wrote the keys as bytes, people's own copies have text.
+    fields = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
+    images, labels = fields.get("data"), fields.get("labels")
+    if not isinstance(images, _PickledArray) or not isinstance(labels, list):
+        raise DamagedError(f"{name} lacks an array 'data' or a list 'labels'")
+    pixels = images.to_bytes(name, columns=3 * 32 * 32)
+    if not all(type(label) is int for label in labels) or len(labels) != len(pixels):
+        raise DamagedError(f"{name} holds {len(pixels)} pictures but not as many whole-number labels")
+    return pixels.reshape(-1, 3, 32, 32), _labels(name, labels)
+
+
+class _Inert:
+    """Stands for a class that a pickle names: it keeps what it is given and runs nothing of numpy's or anyone's."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _PickledArray(_Inert):
+    def to_bytes(self, name: str, *, columns: int) -> Images:
+        """The pixels, uint8 (N, columns), from ndarray's pickled state or _frombuffer's arguments."""
+        match (self.state, self.arguments):
+            case ((_, tuple(shape), _Inert() as dtype, False | 0, bytes(content)), _):
+                pass
+            case (None, (bytes(content) | bytearray(content), _Inert() as dtype, tuple(shape), "C")):
+                pass
+            case _:
+                raise DamagedError(f"{name} holds an array that isn't plain bytes in row order")
+        if dtype.arguments[:1] not in (("u1",), (b"u1",)) or shape != (len(content) // columns, columns):
+            raise DamagedError(f"{name} holds an array of shape {shape}, not (pictures, {columns}) of bytes")
+        if len(content) != shape[0] * columns:
+            raise DamagedError(f"{name} holds {len(content)} bytes of pictures where {shape[0] * columns} belong")
+        return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+
+
+class _PickledBytes(_Inert):
+    """Python 3 writes bytes into an old-protocol pickle as a call of _codecs.encode(text, "latin1")."""
+
+    def __new__(cls, *arguments: Any) -> Any:
+        text, encoding = arguments
+        if encoding != "latin1":
+            raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
+        return str(text).encode("latin1")
+
+
+_PICKLED: dict[tuple[str, str], type[_Inert]] = {
+    ("numpy", "ndarray"): _Inert,
+    ("numpy", "dtype"): _Inert,
+    ("_codecs", "encode"): _PickledBytes,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _PickledArray for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _PickledArray for core in ("core", "_core")},
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> type[_Inert]:
+        try:
+            return _PICKLED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it wants to run {module}.{name}, which a data set has no need of") from None
+
+
+def _load_plain_pickle(name: str, content: bytes) -> Any:
+    """Unpickles numbers, text, bytes, lists, dictionaries and arrays of bytes; anything else is refused unexecuted."""
+    try:
+        return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:  # a damaged pickle fails in any way, from EOFError to MemoryError
+        raise DamagedError(f"{name} is not a CIFAR batch: {error or type(error).__name__}") from error
+
+
+def is_published_fashion_mnist(raw: Raw) -> bool:
+    """Whether the four files are Zalando's, byte for byte."""
+    return all(hashlib.sha256(raw[name]).hexdigest() == digest for name, digest in IDX_SHA256.items())
+
+
+FORMATS = {
+    "fashion-mnist": Format(folder="FashionMNIST/raw", files=tuple(IDX_SHA256), parse=parse_fashion_mnist),
+    "cifar10": Format(folder="cifar-10-batches-py", files=CIFAR_TRAIN + CIFAR_TEST, parse=parse_cifar10),
+}

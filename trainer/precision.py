@@ -1,0 +1,43 @@
+"""Number formats for the forward and backward pass."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch.amp import GradScaler
+
+from trainer.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """A number format on a device. Parameters and optimizer state stay fp32 in each."""
+
+    name: str
+    device_type: str
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of a forward pass and its loss."""
+        if self.name == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device_type, dtype=torch.bfloat16 if self.name == "bf16" else torch.float16)
+
+    def scaler(self) -> GradScaler:
+        """Loss scaling, which fp16's narrow range needs; does nothing for the other formats."""
+        return GradScaler(self.device_type, enabled=self.name == "fp16")
+
+
+def choose(wanted: str, device: torch.device) -> Precision:
+    """`auto` is bf16 on GPUs that compute in it, fp16 on older ones, fp32 on CPUs; UserError(2) where it can't be."""
+    on_gpu = device.type == "cuda"
+    # Emulated bf16 (before Ampere) is slower than fp32.
+    has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    if wanted == "auto":
+        wanted = ("bf16" if has_bf16 else "fp16") if on_gpu else "fp32"
+    if wanted == "fp16" and not on_gpu:
+        raise UserError("argument --precision: fp16 needs a GPU; use fp32 or bf16 here", exit_code=2)
+    if wanted == "bf16" and on_gpu and not has_bf16:
+        raise UserError(
+            f"argument --precision: {torch.cuda.get_device_name(device)} has no bf16; use auto or fp16", exit_code=2
+        )
+    return Precision(name=wanted, device_type=device.type)

@@ -70,12 +70,13 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
     """The end that explains the others; None if every rank ended well.
 
     First those that did not merely lose a peer, then by when trouble first showed: a rank prints its traceback
-    before its sockets close and its peers fail. Ranks that ended only because they were told to explain nothing.
+    before its sockets close and its peers fail. Ranks that ended only because they were told to, or without a word
+    while another said something, explain nothing.
     """
     bad = [end for end in ends if end.exit_code != 0 and not (end.stopped_by_us and end.error_at is None)]
     if not bad:
         return None
-    end = min(bad, key=lambda each: (lost_a_peer(each), each.error_at or each.ended_at))
+    end = min(bad, key=lambda each: (lost_a_peer(each), _silent(each), each.error_at or each.ended_at))
     reason = describe(end)
     return Failure(
         node=end.node,
@@ -91,6 +92,10 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
 def lost_a_peer(end: RankEnd) -> bool:
     """Whether the rank's own last exception says that another rank went away."""
     return _own_signal(end) is None and bool(_PEER_LOST.search(exception_line(end.lines) or ""))
+
+
+def _silent(end: RankEnd) -> bool:
+    return end.signal is None and not any(line.strip() for line in end.lines)
 
 
 def _own_signal(end: RankEnd) -> str | None:

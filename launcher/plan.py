@@ -14,16 +14,7 @@ from launcher.program import Program
 DEFAULT_NODES = 2
 NCCL, GLOO = "nccl", "gloo"
 BACKENDS = ("auto", NCCL, GLOO)
-# glibc gives big blocks back to the kernel at every free and faults them in again at every step; keeping them took a
-# CPU training step from 3.8 to 5.1 thousand pictures a second (measured, docs/performance.md).
-MALLOC_KEEPS_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-    "MALLOC_TOP_PAD_": "268435456",
-}
-TUNABLE = frozenset(
-    {"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", *MALLOC_KEEPS_MEMORY}
-)
+TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +256,8 @@ def _node_plan(
     on_machine = sum(count for other, count in zip(facts, ranks, strict=True) if other.address == fact.address)
     environment = {
         "RUN_DIR": str(places.run),
-        "DATA_DIR": str(request.data or places.data),
+        # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
+        "DATA_DIR": str(request.data if request.data and request.program.script else places.data),
         "CHECKPOINT_DIR": str(places.checkpoints),
         "RINGMASTER_JOB": name,
         "RINGMASTER_NODE": fact.name,
@@ -277,7 +269,6 @@ def _node_plan(
         "OMP_NUM_THREADS": str(max(1, fact.cores // on_machine)),
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
-        **MALLOC_KEEPS_MEMORY,
         **{key: value for key, value in request.environment.items() if key in TUNABLE},
         **{str(key): str(value) for key, value in dict(fact.settings.get("comm_env") or {}).items()},
         **_program_words(request.program, places.python),

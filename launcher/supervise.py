@@ -264,7 +264,9 @@ class Supervisor:
             self._screen.note("stopping: nothing had started yet")
             self._terminate()
             return
-        does = "stopping after this step, with a checkpoint" if self._plan.script is None else "asked the script to stop"
+        does = (
+            "stopping after this step, with a checkpoint" if self._plan.script is None else "asked the script to stop"
+        )
         self._screen.note(f"{does}; Ctrl-C again: stop now")
         for each in self._nodes:
             each.node.signal_ranks(signal.SIGINT if signum == signal.SIGINT else signal.SIGTERM)

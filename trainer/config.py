@@ -71,6 +71,8 @@ class Config:
     """Name given by a launcher, which then writes the summary and the report; None = the trainer writes them."""
     planned_gpus: int
     """GPUs that the launcher counts on for this node."""
+    must_resume: bool
+    """The launcher has promised to continue an earlier job: with no checkpoint to be found, that is an error."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -197,7 +199,13 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         checkpoint_dir=_from_env(env, "CHECKPOINT_DIR"),
         job=env.get("RINGMASTER_JOB") or None,
         planned_gpus=int(gpus),
+        must_resume=env.get("RINGMASTER_RESUME") == "1",
     )
+
+
+def usage() -> str:
+    """The help text of all flags."""
+    return _parser().format_help()
 
 
 def validate_world(config: Config, *, nodes: int, world_size: int) -> None:

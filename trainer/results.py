@@ -47,18 +47,19 @@ def announce(job: Job, data: Dataset, lr_rule: str) -> None:
     )
 
 
-def finish(job: Job, run_dir: Path, *, step: int, signal: int) -> None:
+def finish(job: Job, *, step: int, signal: int) -> None:
     """Records how training ended and, where it is complete, writes the model's parameters alone to model.pt."""
     if signal:
         job.metrics.event("stopped", step=step, signal=signal)
         job.say(f"stopped by signal {signal} after step {step}/{job.total_steps}; resume goes on from there")
         return
     job.metrics.event("done", step=step)
+    path = job.checkpoints.path / "model.pt"
     try:
-        write_atomically(run_dir / "model.pt", model_bytes(job.parts.model))
+        write_atomically(path, model_bytes(job.parts.model))
     except OSError as error:
-        job.say(f"warning: {run_dir / 'model.pt'} not written: {error.strerror}; the checkpoint holds the same")
-    job.say(f"done: step {step}, {run_dir / 'model.pt'}, checkpoints in {job.checkpoints.path}")
+        job.say(f"warning: {path} not written: {error.strerror}; the checkpoint holds the same")
+    job.say(f"done: step {step}, the trained model is {path}")
 
 
 def summarize_run(job: Job, run_dir: Path, *, exit_code: int) -> None:

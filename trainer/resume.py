@@ -50,6 +50,11 @@ def resume(job: Job, start: Progress) -> Progress:
     def look() -> str | None:
         restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
         hit = find(job.config.resume, job.checkpoints, restarted=restarted, say=job.say)
+        if hit is None and job.config.must_resume:
+            raise UserError(
+                f"there is no whole checkpoint in {job.checkpoints.path} to resume from; start a job without RESUME",
+                exit_code=4,
+            )
         found.extend([hit] if hit else [])
         return str(hit[0]) if hit else None
 

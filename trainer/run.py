@@ -56,7 +56,7 @@ def _run(config: Config, world: World) -> int:
     signal = loop.run()
     code = 128 + signal if signal else 0
     if world.is_main:
-        results.finish(job, run_dir, step=loop.progress.step, signal=signal)
+        results.finish(job, step=loop.progress.step, signal=signal)
         if config.job is None:
             results.summarize_run(job, run_dir, exit_code=code)
     return code
@@ -76,8 +76,7 @@ def _make_run_dir(config: Config) -> Path:
 
 def _load(config: Config, world: World) -> datasets.Dataset:
     name, data_dir, own_copy = config.dataset, config.data_dir, config.own_copy
-    if name != "synthetic":
-        world.once_per_node(lambda: fetch.ensure(name, data_dir=data_dir, own_copy=own_copy, say=print_line))
+    world.once_per_node(lambda: fetch.ensure(name, data_dir=data_dir, own_copy=own_copy, say=print_line))
     return datasets.load(name, data_dir=data_dir, own_copy=own_copy, seed=config.seed, say=world.say)
 
 

@@ -80,7 +80,7 @@ def _wait_for_step(run: Path, process: subprocess.Popen[str]) -> None:
 
 def _parameters(run: Path, step: int | None = None) -> dict[str, torch.Tensor]:
     if step is None:
-        state: dict[str, torch.Tensor] = torch.load(run / "model.pt", weights_only=True)
+        state: dict[str, torch.Tensor] = torch.load(run / "checkpoints" / "model.pt", weights_only=True)
     else:
         state = torch.load(run / "checkpoints" / f"step-{step:08d}.pt", weights_only=True)["model"]
     return state

@@ -187,6 +187,13 @@ class TestParsing:
             plan.choose_nodes([1, 2, 3], 4)
 
 
+def test_the_users_data_is_given_to_their_script_and_never_written_to_by_the_trainer() -> None:
+    theirs = replace(request(data=Path("/own")), program=replace(request().program, script=Path("/code/x.py")))
+    assert made(facts(1), theirs).nodes[0].environment["DATA_DIR"] == "/own"
+    environment = made(facts(1), request(data=Path("/own"))).nodes[0].environment
+    assert (environment["DATA_DIR"], environment["RINGMASTER_DATA"]) == ("/data", "/own")
+
+
 def test_a_resumed_job_must_not_start_from_scratch() -> None:
     planned = plan.make_plan("job", request(), facts(1), PLACES, 29500, resumes=True)
     assert planned.nodes[0].environment["RINGMASTER_RESUME"] == "1"

@@ -21,7 +21,7 @@ def records(run: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def parameters(run: Path) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = torch.load(run / "model.pt", weights_only=True)
+    state: dict[str, torch.Tensor] = torch.load(run / "checkpoints" / "model.pt", weights_only=True)
     return state
 
 
@@ -109,7 +109,7 @@ def test_none_starts_afresh_and_keeps_the_old(train: Train, tmp_path: Path) -> N
     train("--max-steps", "1", "--resume", "none")
     run = tmp_path / "run"
     assert not records(run, "resume")
-    assert [path.name for path in (run / "checkpoints").glob("*.pt")] == ["step-00000001.pt"]
+    assert [path.name for path in (run / "checkpoints").glob("step-*.pt")] == ["step-00000001.pt"]
     assert len(list((run / "checkpoints").glob("*.old"))) == 4
 
 

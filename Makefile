@@ -41,11 +41,11 @@ endif
 ##@ Train
 .PHONY: train
 train: control ## run a job on NODES nodes, follow it, end with its result
-	@$(FAB) train --nodes="$$RM_NODES" --gpus="$$RM_GPUS" --script="$$RM_SCRIPT" --args="$$RM_ARGS" --data="$$RM_DATA" --name="$$RM_NAME" --resume="$$RM_RESUME" --inventory="$$RM_INVENTORY" --limit="$$RM_LIMIT" --launch-style="$$RM_LAUNCH_STYLE" --dry-run="$$RM_DRY_RUN"
+	@exec $(FAB) train --nodes="$$RM_NODES" --gpus="$$RM_GPUS" --script="$$RM_SCRIPT" --args="$$RM_ARGS" --data="$$RM_DATA" --name="$$RM_NAME" --resume="$$RM_RESUME" --inventory="$$RM_INVENTORY" --limit="$$RM_LIMIT" --launch-style="$$RM_LAUNCH_STYLE" --dry-run="$$RM_DRY_RUN"
 
 .PHONY: bench
 bench: everything ## measure: ONLY=first-step chooses, QUICK=1 shortens
-	@$(FAB) bench --only="$$RM_ONLY" --quick="$$RM_QUICK"
+	@exec $(FAB) bench --only="$$RM_ONLY" --quick="$$RM_QUICK"
 
 ##@ Develop
 .PHONY: test

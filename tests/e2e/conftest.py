@@ -15,7 +15,7 @@ import pytest
 from launcher.program import ROOT
 
 LOCAL = ROOT / "inventory" / "local.yml"
-SYNTHETIC = "--dataset synthetic --model tutorial-cnn --epochs 2 --batch-size 128"
+SYNTHETIC = "--dataset synthetic --epochs 2"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,8 @@ def train(
 ) -> None:
     """Run a job on the inventory's nodes, follow it, end with its result."""
     started_at = time.time()
-    from launcher.train import TrainOptions, run
+    from launcher.options import TrainOptions
+    from launcher.train import run
 
     options = TrainOptions(
         nodes=nodes,

@@ -1,35 +1,18 @@
 """Inventory facts + request -> Plan. Pure: nothing here touches the machine."""
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import ExitCode, RingmasterError
+from launcher.errors import RingmasterError
 from launcher.program import Program
+from launcher.request import Request
 
-DEFAULT_NODES = 2
 NCCL, GLOO = "nccl", "gloo"
 BACKENDS = ("auto", NCCL, GLOO)
 TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the user asked for, checked for form but not yet against the machines."""
-
-    nodes: int | None = None
-    """How many nodes; None: DEFAULT_NODES, or all where there are fewer."""
-    gpus: str = "all"
-    """Per node: `all`, a count, or device ids with commas."""
-    program: Program
-    data: Path | None = None
-    """The user's own copy of the data set."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables the user has set: they win over the plan's own choice for `TUNABLE` ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,64 +82,6 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """The plan as `plan.json` stores it."""
         return asdict(self)
-
-
-def parse_nodes(text: str) -> int | None:
-    """`NODES`: a whole number from 1 up; empty is the default."""
-    if not text:
-        return None
-    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
-        raise RingmasterError(f"NODES={text}: must be a whole number from 1 up to the nodes in the inventory")
-    return int(text)
-
-
-def parse_gpus(text: str) -> str:
-    """`GPUS`: `all`, a count, or device ids with commas; empty is all."""
-    if not text:
-        return "all"
-    if not re.fullmatch(r"all|[0-9]{1,4}|[\w-]+(,[\w-]+)+,?", text):
-        raise RingmasterError(f"GPUS={text}: must be 'all', a count per node, or device ids such as 0,2")
-    return text
-
-
-def choose_nodes(facts: Sequence[Any], wanted: int | None) -> Sequence[Any]:
-    """The first `wanted` of the inventory's nodes, in its order."""
-    if wanted is None:
-        return facts[:DEFAULT_NODES]
-    if wanted > len(facts):
-        raise RingmasterError(f"NODES={wanted}: the inventory has {len(facts)}; ask for 1 to {len(facts)}")
-    return facts[:wanted]
-
-
-def share_gpus(available: Sequence[str], nodes: int, asked: str) -> tuple[tuple[str, ...], ...]:
-    """Share one machine's GPUs out among the nodes (processes) on it: node i gets the i-th tuple.
-
-    `all`: as evenly as it goes, the first nodes get one more; fewer GPUs than nodes: every node gets one, in turn.
-    A count: so many each. Ids: those, shared like `all`.
-    """
-    if asked == "all" or "," in asked:
-        ids = list(available) if asked == "all" else [word for word in asked.split(",") if word]
-        _refuse_absent(ids, available)
-        if 0 < len(ids) < nodes:
-            return tuple((ids[node % len(ids)],) for node in range(nodes))
-        ends = [-(-len(ids) * node // nodes) for node in range(nodes + 1)]
-        return tuple(tuple(ids[start:end]) for start, end in pairwise(ends))
-    count = int(asked)
-    if count * nodes > len(available):
-        raise RingmasterError(
-            f"GPUS={asked}: {nodes} nodes x {count} = {count * nodes} GPUs, this machine has {len(available)}",
-            exit_code=ExitCode.NOT_STARTED,
-        )
-    return tuple(tuple(available[node * count : (node + 1) * count]) for node in range(nodes))
-
-
-def _refuse_absent(ids: Sequence[str], available: Sequence[str]) -> None:
-    for device in ids:
-        if device not in available:
-            present = ", ".join(available) or "none"
-            raise RingmasterError(f"GPUS: there is no GPU {device}; present: {present}", exit_code=ExitCode.NOT_STARTED)
-    if len(set(ids)) != len(ids):
-        raise RingmasterError(f"GPUS={','.join(ids)}: a device stands twice; name each once")
 
 
 def make_plan(
@@ -326,9 +251,3 @@ def _torchrun(
         "-IS",  # the rank's parent needs no site-packages: 10 ms instead of 40
         str(places.rank_program),
     )
-
-
-def with_shared_gpus(facts: Sequence[NodeFacts], asked: str) -> tuple[NodeFacts, ...]:
-    """Give each node of one machine its share of that machine's GPUs."""
-    shares = share_gpus(facts[0].gpus, len(facts), asked)
-    return tuple(replace(fact, gpus=share) for fact, share in zip(facts, shares, strict=True))

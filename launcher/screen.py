@@ -69,7 +69,7 @@ class Screen:
 
     def note(self, text: str) -> None:
         """A line of the launcher's own."""
-        self._print(Text("ringmaster: ", style="bold") + Text(text))
+        self._print(Text.assemble(("ringmaster: ", "bold"), text))
 
     def line(self, node: str, rank: int, text: bytes) -> None:
         """A line that a rank printed, behind its label."""
@@ -79,7 +79,7 @@ class Screen:
             return
         colour = _COLOURS[self._order[node] % len(_COLOURS)]
         # from_ansi keeps the program's colours and drops what would move the cursor
-        self._print(Text(f"{label} | ", style=colour) + Text.from_ansi(text.decode(errors="replace")))
+        self._print(Text.assemble((f"{label} | ", colour), Text.from_ansi(text.decode(errors="replace"))))
 
     def progress(self, progress: Progress) -> None:
         """Redraw the live line."""
@@ -99,13 +99,13 @@ class Screen:
     def failure(self, failure: Failure, logs: str) -> None:
         """The box: who, why, the last lines, what to do."""
         who = failure.node if failure.rank is None else f"{failure.node} rank {failure.rank}"
-        body = Text(failure.reason, style="bold")
-        body.append(f"\nexit code {failure.exit_code}" + (f" ({failure.signal})" if failure.signal else ""), "not bold")
+        body = Text.assemble((failure.reason, "bold"))
+        body.append(f"\nexit code {failure.exit_code}" + (f" ({failure.signal})" if failure.signal else ""))
         if failure.log_tail:
             body.append("\n\n" + "\n".join(failure.log_tail) + "\n", "dim")
         if failure.hint:
             body.append(f"\nhint: {failure.hint}", "yellow")
-        body.append(f"\nall of its output: {logs}", "not bold")
+        body.append(f"\nall of its output: {logs}")
         if self._console.is_terminal:
             self._print(Panel(body, title=Text(f"FAILED: {who}", style="bold red"), box=ROUNDED, border_style="red"))
         else:  # no frame: lines stay whole, for grep and for copying

@@ -3,18 +3,19 @@
 import selectors
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import IO, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from launcher.errors import ExitCode, RingmasterError
 from launcher.failure import Failure, RankEnd, root_cause
+from launcher.followed import Followed, ends
 from launcher.job import JobFolder
-from launcher.plan import NodePlan, Plan
+from launcher.plan import Plan
 from launcher.progress import Follower, Progress
-from launcher.stream import Event, Line, StreamReader
+from launcher.runtime import Runtime
+from launcher.stream import Event, Line
 
 _TICK_S = 0.1
 _LOOK_S = 0.25
@@ -27,29 +28,6 @@ _TERM_S = 2.0
 """From SIGTERM to SIGKILL. With _GATHER_S and a tick it keeps the promise of 5 s from failure to all stopped."""
 _GRACE_S = 60.0
 """A graceful stop may take so long; then everything is killed."""
-_KEPT_LINES = 60
-
-
-class RunningNode(Protocol):
-    """What a runtime gives for a started node."""
-
-    plan: NodePlan
-    ranks: dict[int, int]
-
-    def fileno(self) -> int: ...
-    def read(self) -> bytes: ...
-    def poll(self) -> int | None: ...
-    def joined(self) -> bool: ...
-    def signal_ranks(self, signum: int, only: int | None = None) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-
-
-class Runtime(Protocol):
-    """How planned nodes are started, and how it is proved that nothing is left of them."""
-
-    def start(self, node: NodePlan, port: int) -> RunningNode: ...
-    def sweep(self) -> int: ...
 
 
 class Screen(Protocol):
@@ -70,33 +48,6 @@ class Outcome:
     failure: Failure | None = None
 
 
-@dataclass(kw_only=True)
-class _Followed:
-    """A node while it is followed."""
-
-    node: RunningNode
-    log: IO[bytes]
-    reader: StreamReader = field(default_factory=StreamReader)
-    own_lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
-    rank_lines: dict[int, deque[str]] = field(default_factory=dict)
-    ends: dict[int, RankEnd] = field(default_factory=dict)
-    open: bool = True
-    agent_end: RankEnd | None = None
-
-
-def _ends(each: _Followed) -> list[RankEnd]:
-    """How a node's ranks ended; its agent counts only where they don't explain its own end."""
-    agent, ranks = each.agent_end, list(each.ends.values())
-    if agent is None or agent.exit_code == 0 or any(end.exit_code != 0 for end in ranks):
-        return ranks
-    silent = [rank for rank in each.node.ranks if rank not in each.ends]
-    if agent.signal is None and silent:
-        # Only SIGKILL ends a rank's parent without a word.
-        lines = tuple(each.rank_lines.get(silent[0], ()))
-        return [*ranks, replace(agent, rank=silent[0], exit_code=137, signal="SIGKILL", lines=lines)]
-    return [*ranks, agent]
-
-
 class Supervisor:
     """Runs one job from start to end."""
 
@@ -105,13 +56,13 @@ class Supervisor:
         self._folder = folder
         self._runtime = runtime
         self._screen = screen
-        self._nodes: list[_Followed] = []
+        self._nodes: list[Followed] = []
         self._follower = Follower(folder.metrics)
         self._asked: list[int] = []
         self._answered = 0
-        self._stopping_at: float | None = None
-        """When (monotonic) the launcher began to end the ranks itself."""
-        self._kill_at: float | None = None
+        self._stopping = False
+        """Whether the launcher has begun to end the ranks itself."""
+        self._start_failure: Failure | None = None
         self._then: list[tuple[float, Callable[[], None]]] = []
         self._selector = selectors.DefaultSelector()
 
@@ -119,8 +70,8 @@ class Supervisor:
         """Start all nodes, follow them to the end, leave nothing behind."""
         with self._signals():
             try:
-                self._start()
-                self._follow()
+                if self._start():
+                    self._follow()
             finally:
                 for each in self._nodes:
                     each.node.kill()
@@ -132,16 +83,20 @@ class Supervisor:
             self._screen.note(f"{left} process(es) that the job had left behind were ended")
         return self._outcome()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Start every node, or none: False if one can't be started."""
         for plan in self._plan.nodes:
-            log = (self._folder.logs / f"{plan.name}.log").open("wb")
             try:
-                followed = _Followed(node=self._runtime.start(plan, self._plan.port), log=log)
-            except RingmasterError:
-                log.close()
-                raise
+                node = self._runtime.start(plan, self._plan.port)
+            except RingmasterError as error:
+                self._start_failure = Failure(
+                    node=plan.name, rank=None, exit_code=None, signal=None, reason=str(error), log_tail=(), hint=None
+                )
+                return False
+            followed = Followed(node=node, log=(self._folder.logs / f"{plan.name}.log").open("wb"))
             self._nodes.append(followed)
-            self._selector.register(followed.node, selectors.EVENT_READ, followed)
+            self._selector.register(node, selectors.EVENT_READ, followed)
+        return True
 
     def _follow(self) -> None:
         started, waited, looked = time.monotonic(), _WAIT_S, 0.0
@@ -156,11 +111,11 @@ class Supervisor:
             if now - looked >= _LOOK_S:
                 looked = now
                 self._screen.progress(self._follower.look())
-            if now - started >= waited and self._stopping_at is None:
+            if now - started >= waited and not self._stopping:
                 waited *= 2
                 self._name_missing(now - started)
 
-    def _take(self, each: _Followed) -> None:
+    def _take(self, each: Followed) -> None:
         data = each.node.read()
         for item in each.reader.feed(data):
             if isinstance(item, Event):
@@ -172,21 +127,16 @@ class Supervisor:
             each.open = False
             self._selector.unregister(each.node)
 
-    def _line(self, each: _Followed, line: Line) -> None:
-        text = line.text.decode(errors="replace")
-        if line.rank is None:
-            # torchrun's own words repeat what the failure's box says better: the log has them, the screen doesn't.
-            each.own_lines.append(text)
-            each.log.write(b"[agent] " + line.text + b"\n")
-            return
-        each.rank_lines.setdefault(line.rank, deque(maxlen=_KEPT_LINES)).append(text)
-        each.log.write(b"[%d] " % line.rank + line.text + b"\n")
-        self._screen.line(each.node.plan.name, line.rank, line.text)
+    def _line(self, each: Followed, line: Line) -> None:
+        each.keep(line)
+        # torchrun's own words repeat what the failure's box says better: the log has them, the screen doesn't.
+        if line.rank is not None:
+            self._screen.line(each.node.plan.name, line.rank, line.text)
 
-    def _event(self, each: _Followed, event: Event) -> None:
+    def _event(self, each: Followed, event: Event) -> None:
         if event.fields["event"] == "started":
             each.node.ranks[event.rank] = event.fields["pid"]
-            if self._stopping_at is not None or self._asked:
+            if self._stopping or self._asked:
                 each.node.signal_ranks(signal.SIGTERM, only=event.rank)
             return
         end = RankEnd(
@@ -196,14 +146,14 @@ class Supervisor:
             signal=event.fields["signal"],
             ended_at=time.time(),
             error_at=event.fields["error_at"],
-            stopped_by_us=self._stopping_at is not None,
+            stopped_by_us=self._stopping,
             lines=tuple(each.rank_lines.get(event.rank, ())),
         )
         each.ends[event.rank] = end
         if end.exit_code != 0:
             self._stop_soon()
 
-    def _notice_end(self, each: _Followed) -> None:
+    def _notice_end(self, each: Followed) -> None:
         code = each.node.poll()
         if code is None or each.agent_end is not None:
             return
@@ -215,7 +165,7 @@ class Supervisor:
             exit_code=code if code >= 0 else 128 - code,
             signal=signal.Signals(-code).name if code < 0 else None,
             ended_at=time.time(),
-            stopped_by_us=self._stopping_at is not None,
+            stopped_by_us=self._stopping,
             lines=tuple(each.own_lines),
         )
         if code != 0:
@@ -224,19 +174,17 @@ class Supervisor:
 
     def _stop_soon(self) -> None:
         """The first failure: hear the other ranks out for a moment, then end them all."""
-        if self._stopping_at is None and not self._asked and not self._then:
+        if not self._stopping and not self._asked and not self._then:
             self._then.append((time.monotonic() + _GATHER_S, self._terminate))
 
     def _terminate(self) -> None:
-        if self._stopping_at is None:
-            self._stopping_at = time.monotonic()
+        self._stopping = True
         for each in self._nodes:
             each.node.terminate()
         self._then.append((time.monotonic() + _TERM_S, self._kill))
 
     def _kill(self) -> None:
-        if self._stopping_at is None:
-            self._stopping_at = time.monotonic()
+        self._stopping = True
         for each in self._nodes:
             each.node.kill()
 
@@ -284,7 +232,9 @@ class Supervisor:
         if self._asked:
             code = ExitCode.INTERRUPTED if self._asked[0] == signal.SIGINT else ExitCode.TERMINATED
             return Outcome(state="stopped", exit_code=code)
-        failure = root_cause([end for each in self._nodes for end in _ends(each)])
+        if self._start_failure:
+            return Outcome(state="failed", exit_code=ExitCode.NOT_STARTED, failure=self._start_failure)
+        failure = root_cause([end for each in self._nodes for end in ends(each)])
         if failure is None:
             return Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)
         return Outcome(state="failed", exit_code=self._failed_code(failure), failure=failure)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from launcher import plan
 from launcher.errors import ExitCode, RingmasterError
-from launcher.plan import NodeFacts, Places, Plan, Request
+from launcher.plan import NodeFacts, Places, Plan
 from launcher.program import Program
+from launcher.request import Request
 
 PLACES = Places(
     run=Path("/runs/job"),
@@ -129,62 +130,6 @@ class TestRanks:
     def test_a_bad_number_of_ranks_is_refused(self, value: object) -> None:
         with pytest.raises(RingmasterError, match="node1: ringmaster_ranks_per_node"):
             made(facts(1, ranks_per_node=value))
-
-
-class TestSharingGpus:
-    @pytest.mark.parametrize(
-        ("available", "nodes", "asked", "shares"),
-        [
-            ("", 2, "all", [[], []]),
-            ("0123", 2, "all", [["0", "1"], ["2", "3"]]),
-            ("012", 2, "all", [["0", "1"], ["2"]]),
-            ("0", 3, "all", [["0"], ["0"], ["0"]]),
-            ("01", 3, "all", [["0"], ["1"], ["0"]]),
-            ("0123", 2, "1", [["0"], ["1"]]),
-            ("0123", 2, "0", [[], []]),
-            ("0123", 2, "3,1", [["3"], ["1"]]),
-            ("0123", 1, "2,", [["2"]]),
-        ],
-    )
-    def test_shares(self, available: str, nodes: int, asked: str, shares: list[list[str]]) -> None:
-        assert [list(share) for share in plan.share_gpus(tuple(available), nodes, asked)] == shares
-
-    @pytest.mark.parametrize("asked", ["3", "0,4"])
-    def test_more_than_there_are_is_refused_before_the_start(self, asked: str) -> None:
-        with pytest.raises(RingmasterError) as raised:
-            plan.share_gpus(("0", "1", "2", "3"), 2, asked)
-        assert raised.value.exit_code == ExitCode.NOT_STARTED
-
-    def test_one_named_twice_is_refused(self) -> None:
-        with pytest.raises(RingmasterError, match="twice"):
-            plan.share_gpus(("0", "1"), 1, "0,0")
-
-    @given(st.integers(0, 40), st.integers(1, 20))
-    def test_all_are_given_once_and_evenly(self, count: int, nodes: int) -> None:
-        shares = plan.share_gpus(tuple(str(each) for each in range(count)), nodes, "all")
-        if count >= nodes:
-            assert [device for share in shares for device in share] == [str(each) for each in range(count)]
-            assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-class TestParsing:
-    @pytest.mark.parametrize("text", ["0", "-1", "abc", "1.5", "2 ", "٣", "99999999999"])
-    def test_bad_node_counts(self, text: str) -> None:
-        with pytest.raises(RingmasterError, match="NODES"):
-            plan.parse_nodes(text)
-
-    @pytest.mark.parametrize("text", ["-1", "a b", "0,,1", "1.5", ";"])
-    def test_bad_gpus(self, text: str) -> None:
-        with pytest.raises(RingmasterError, match="GPUS"):
-            plan.parse_gpus(text)
-
-    def test_default_nodes_are_two_or_all_there_are(self) -> None:
-        assert len(plan.choose_nodes([1, 2, 3], None)) == 2
-        assert len(plan.choose_nodes([1], None)) == 1
-
-    def test_more_nodes_than_there_are(self) -> None:
-        with pytest.raises(RingmasterError, match="ask for 1 to 3"):
-            plan.choose_nodes([1, 2, 3], 4)
 
 
 def test_the_users_data_is_given_to_their_script_and_never_written_to_by_the_trainer() -> None:

@@ -1,0 +1,47 @@
+"""A node while it is followed: what it said, and how its ranks and its agent ended."""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import IO
+
+from launcher.failure import RankEnd
+from launcher.runtime import RunningNode
+from launcher.stream import Line, StreamReader
+
+KEPT_LINES = 60
+
+
+@dataclass(kw_only=True)
+class Followed:
+    """One node's state."""
+
+    node: RunningNode
+    log: IO[bytes]
+    reader: StreamReader = field(default_factory=StreamReader)
+    own_lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    rank_lines: dict[int, deque[str]] = field(default_factory=dict)
+    ends: dict[int, RankEnd] = field(default_factory=dict)
+    open: bool = True
+    agent_end: RankEnd | None = None
+
+    def keep(self, line: Line) -> None:
+        """Put a line into the log, and remember the last ones of each rank and of the agent."""
+        lines = self.own_lines
+        if line.rank is not None:
+            lines = self.rank_lines.setdefault(line.rank, deque(maxlen=KEPT_LINES))
+        lines.append(line.text.decode(errors="replace"))
+        who = b"agent" if line.rank is None else b"%d" % line.rank
+        self.log.write(b"[" + who + b"] " + line.text + b"\n")
+
+
+def ends(each: Followed) -> list[RankEnd]:
+    """How a node's ranks ended; its agent counts only where they don't explain its own end."""
+    agent, ranks = each.agent_end, list(each.ends.values())
+    if agent is None or agent.exit_code == 0 or any(end.exit_code != 0 for end in ranks):
+        return ranks
+    silent = [rank for rank in each.node.ranks if rank not in each.ends]
+    if agent.signal is None and silent:
+        # Only SIGKILL ends a rank's parent without a word.
+        lines = tuple(each.rank_lines.get(silent[0], ()))
+        return [*ranks, replace(agent, rank=silent[0], exit_code=137, signal="SIGKILL", lines=lines)]
+    return [*ranks, agent]

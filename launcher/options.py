@@ -1,0 +1,79 @@
+"""`make train`'s variables as the user typed them, and the request they make."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher import program
+from launcher.errors import RingmasterError
+from launcher.job import Earlier
+from launcher.plan import TUNABLE
+from launcher.program import ROOT, Program
+from launcher.request import Request, parse_gpus, parse_nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Empty is the default of each."""
+
+    nodes: str = ""
+    gpus: str = ""
+    script: str = ""
+    args: str = ""
+    data: str = ""
+    name: str = ""
+    resume: str = ""
+    inventory: str = ""
+    limit: str = ""
+    launch_style: str = ""
+    dry_run: str = ""
+
+
+def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
+    """Check the options' form; what `from_job` was started with holds unless given anew."""
+    script, data = options.script, options.data
+    arguments = program.split_arguments(options.args)
+    if from_job:
+        script = script or from_job.script or ""
+        data = data or from_job.data or ""
+        arguments = arguments or from_job.arguments
+    style = options.launch_style
+    if style not in {"", "0", "1"}:
+        raise RingmasterError(f"LAUNCH_STYLE={style}: must be 1 (the script parses --local-rank) or 0")
+    return Request(
+        nodes=parse_nodes(options.nodes),
+        gpus=parse_gpus(options.gpus),
+        program=_program(script, arguments, style),
+        data=_existing(data) if data else None,
+        environment={key: value for key, value in os.environ.items() if key in TUNABLE},
+    )
+
+
+def _program(script: str, arguments: tuple[str, ...], launch_style: str) -> Program:
+    if not script:
+        return program.bundled(arguments)
+    return program.user_script(Path(script), arguments, launch_style=launch_style)
+
+
+def _existing(data: str) -> Path:
+    path = Path(data).expanduser().absolute()
+    if not path.exists():
+        raise RingmasterError(
+            f"DATA: {data}: no such file or folder; give the path of your copy, or leave DATA away to fetch the data"
+        )
+    return path
+
+
+def inventory_path(given: str) -> Path:
+    """The inventory the user named, else their own, else this machine as a cluster."""
+    if given:
+        return Path(given)
+    hosts = ROOT / "inventory" / "hosts.yml"
+    return hosts if hosts.exists() else ROOT / "inventory" / "local.yml"
+
+
+def switch(name: str, text: str) -> bool:
+    """A variable that is 1 or 0; empty is 0."""
+    if text not in {"", "0", "1"}:
+        raise RingmasterError(f"{name}={text}: must be 1 or 0")
+    return text == "1"

@@ -10,7 +10,8 @@ layers=${*:-control}
 
 fail() {
     printf 'ringmaster: %s\n' "$1" >&2
-    exit 2
+    printf 'ringmaster: exit 3 (a check failed, nothing was started)\n' >&2
+    exit 3
 }
 
 up_to_date() {

@@ -1,10 +1,13 @@
 """Runs a verb for a Fabric task: shows errors as one line, and leaves with the exit code that the last line names."""
 
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import NoReturn, cast
 
 from launcher.errors import ExitCode, RingmasterError
 
@@ -14,8 +17,12 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
 
     make turns every failure into 2, so the closing line is where its users find the real code.
     """
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the end
+    # Names and arguments that are no UTF-8 are shown byte for byte, as they are used.
+    cast(TextIOWrapper, sys.stdout).reconfigure(errors="surrogateescape")
     # An interrupt before the supervisor takes over: nothing runs yet.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         code = int(verb())
     except RingmasterError as error:
@@ -26,9 +33,22 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
         _say(error, "stopped before anything was started", debug)
     except Exception as error:
         code = ExitCode.FAILED
-        _say(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab --debug shows where)", debug)
-    print(f"ringmaster: exit {code} ({ExitCode(code).meaning})", flush=True)
+        _say(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab train --debug shows where)", debug)
+    try:
+        print(f"ringmaster: exit {code} ({ExitCode(code).meaning})", flush=True)
+    except (OSError, ValueError):
+        mute()
     sys.exit(code)
+
+
+def mute() -> None:
+    """Nobody reads standard output any more (`| head`, a full disk): write on to nowhere, instead of failing."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _terminated(_signum: int, _frame: object) -> NoReturn:
+    raise RingmasterError("stopped before anything was started", exit_code=ExitCode.TERMINATED)
 
 
 def _say(error: BaseException, message: str, debug: bool) -> None:

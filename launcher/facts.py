@@ -31,29 +31,24 @@ def gather(hosts: Sequence[Host]) -> list[NodeFacts]:
                 f"{host.name}: {address} is not an address of this machine, where runtime 'process' runs; "
                 "set ansible_host: 127.0.0.1"
             )
-        _refuse_missing_gpus(host, gpus)
+        interface = str(host.settings.get("interface") or machine.interface_of(address))
+        if interface not in machine.interfaces():
+            raise RingmasterError(
+                f"{host.name}: this machine has no network interface '{interface}'; "
+                f"it has {', '.join(machine.interfaces())}: mend ringmaster_interface"
+            )
         facts.append(
             NodeFacts(
                 name=host.name,
                 runtime=host.runtime,
                 address=address,
-                interface=str(host.settings.get("interface") or machine.interface_of(address)),
+                interface=interface,
                 gpus=gpus,
                 cores=cores,
                 settings=host.settings,
             )
         )
     return facts
-
-
-def _refuse_missing_gpus(host: Host, gpus: Sequence[str]) -> None:
-    promised = host.settings.get("gpus")
-    if promised is not None and int(promised) > len(gpus):
-        raise RingmasterError(
-            f"{host.name}: the inventory promises {promised} GPU(s), this machine shows {len(gpus)}; "
-            "mend the driver (nvidia-smi), or ringmaster_gpus",
-            exit_code=ExitCode.NOT_STARTED,
-        )
 
 
 def refuse_unseen_gpus(made: Plan) -> None:

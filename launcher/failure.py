@@ -46,7 +46,7 @@ class RankEnd:
     ended_at: float
     """Unix time."""
     error_at: float | None = None
-    """Unix time of the first line of an error it printed."""
+    """Unix time of the first line of the last error it printed."""
     stopped_by_us: bool = False
     """Whether it ended after the launcher had begun to stop everything."""
     lines: tuple[str, ...] = ()
@@ -69,14 +69,16 @@ class Failure:
 def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
     """The end that explains the others; None if every rank ended well.
 
-    First those that did not merely lose a peer, then by when trouble first showed: a rank prints its traceback
-    before its sockets close and its peers fail. Ranks that ended only because they were told to, or without a word
-    while another said something, explain nothing.
+    First those that did not merely lose a peer, then those that ended before they were told to (a traceback of one
+    that was told to may be an old one that it had handled), then by when trouble showed: a rank prints its traceback
+    before its sockets close and its peers fail. Without a word of its own, or of an error, an end explains nothing.
     """
     bad = [end for end in ends if end.exit_code != 0 and not (end.stopped_by_us and end.error_at is None)]
     if not bad:
         return None
-    end = min(bad, key=lambda each: (lost_a_peer(each), _silent(each), each.error_at or each.ended_at))
+    end = min(
+        bad, key=lambda each: (lost_a_peer(each), each.stopped_by_us, _silent(each), each.error_at or each.ended_at)
+    )
     reason = describe(end)
     return Failure(
         node=end.node,
@@ -91,7 +93,9 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
 
 def lost_a_peer(end: RankEnd) -> bool:
     """Whether the rank's own last exception says that another rank went away."""
-    return _own_signal(end) is None and bool(_PEER_LOST.search(exception_line(end.lines) or ""))
+    if _own_signal(end):
+        return False
+    return bool(_PEER_LOST.search(exception_line(end.lines) or ""))
 
 
 def _silent(end: RankEnd) -> bool:
@@ -108,8 +112,8 @@ def describe(end: RankEnd) -> str:
     if _own_signal(end):
         return f"killed by {end.signal}"
     raised = exception_line(end.lines)
-    if raised:
-        return raised
+    if raised and (end.exit_code == 1 or end.stopped_by_us):
+        return raised  # an uncaught exception is exit code 1; with another code it was caught
     last = next((line.strip() for line in reversed(end.lines) if line.strip()), "")
     code = f"exited with code {end.exit_code}"
     return f"{code}: {last}" if last else code

@@ -8,7 +8,8 @@ from launcher.failure import RankEnd
 from launcher.runtime import RunningNode
 from launcher.stream import Line, StreamReader
 
-KEPT_LINES = 60
+KEPT_LINES = 1000
+"""Of each rank: a deep traceback must fit, or its first line, and with it the cause, would be lost."""
 
 
 @dataclass(kw_only=True)
@@ -23,6 +24,8 @@ class Followed:
     ends: dict[int, RankEnd] = field(default_factory=dict)
     open: bool = True
     agent_end: RankEnd | None = None
+    log_trouble: str | None = None
+    """Why the log is not complete; training goes on without it."""
 
     def keep(self, line: Line) -> None:
         """Put a line into the log, and remember the last ones of each rank and of the agent."""
@@ -31,7 +34,12 @@ class Followed:
             lines = self.rank_lines.setdefault(line.rank, deque(maxlen=KEPT_LINES))
         lines.append(line.text.decode(errors="replace"))
         who = b"agent" if line.rank is None else b"%d" % line.rank
-        self.log.write(b"[" + who + b"] " + line.text + b"\n")
+        try:
+            self.log.write(b"[" + who + b"] " + line.text + b"\n")
+            self.log.flush()
+        except OSError as error:
+            if self.log_trouble is None:
+                self.log_trouble = error.strerror or str(error)
 
 
 def ends(each: Followed) -> list[RankEnd]:

@@ -1,19 +1,22 @@
 """Reads the Ansible inventory, the only list of machines, through Ansible's own machinery."""
 
-import contextlib
 import io
 import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import RingmasterError
+from launcher.settings import settings_problem
 
 GROUP = "nodes"
 _PREFIX = "ringmaster_"
+_NAME = re.compile(r"[^\W_][\w.-]*")  # it becomes a file's name: logs/<node>.log
 # Ansible's defaults let broken entries pass with a warning; a cluster that is half described must not start.
 _STRICT = {
     "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
@@ -49,6 +52,8 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
         raise RingmasterError(f"{path}: no such inventory; copy inventory/local.yml, or set INVENTORY=<file>")
     _refuse_repeated_names(path)
     hosts = _hosts(path, limit)
+    if not hosts and limit:
+        raise RingmasterError(f"{path}: LIMIT={limit} leaves no host of group '{GROUP}'")
     if not hosts:
         raise RingmasterError(f"{path}: group '{GROUP}' has no hosts; add at least one under '{GROUP}: hosts:'")
     _refuse_shared_addresses(path, hosts)
@@ -56,32 +61,49 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
 
 
 def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
-    os.environ.update(_STRICT)  # read once, when Ansible is imported
-    # Ansible takes 0.3 s to import: only who reads an inventory pays.
-    from ansible.errors import AnsibleError
-    from ansible.inventory.manager import InventoryManager
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar
-    from ansible.vars.manager import VariableManager
+    with _strict_ansible() as said:
+        # Ansible takes 0.3 s to import: only who reads an inventory pays.
+        from ansible.errors import AnsibleError
+        from ansible.inventory.manager import InventoryManager, split_host_pattern
+        from ansible.parsing.dataloader import DataLoader
+        from ansible.template import Templar
+        from ansible.vars.manager import VariableManager
 
-    loader = DataLoader()
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
+        loader = DataLoader()
+        said.truncate(0)  # what importing it says is about this machine, not about the inventory
+        try:
             inventory = InventoryManager(loader=loader, sources=[str(path)])
             _refuse_warnings(path, said.getvalue())
             if GROUP not in inventory.groups:
                 raise RingmasterError(f"{path}: no group '{GROUP}' in it; list your machines under '{GROUP}: hosts:'")
-            _refuse_unknown_hosts(path, inventory, limit)
+            _refuse_unknown_hosts(path, inventory, split_host_pattern(limit))
             inventory.subset(limit or None)
             variables = VariableManager(loader=loader, inventory=inventory)
             return tuple(
-                _host(str(host.name), variables.get_vars(host=host, include_hostvars=False), Templar, loader)
+                _host(path, str(host.name), variables.get_vars(host=host, include_hostvars=False), Templar, loader)
                 for host in inventory.list_hosts(GROUP)
             )
-    except AnsibleError as error:
-        _refuse_warnings(path, said.getvalue())
-        raise RingmasterError(f"{path}: {_one_line(str(error))}") from error
+        except AnsibleError as error:
+            _refuse_warnings(path, said.getvalue())
+            raise RingmasterError(f"{path}: {_one_line(str(error))}") from error
+
+
+@contextmanager
+def _strict_ansible() -> Iterator[io.StringIO]:
+    """Ansible's settings (it reads them when imported) and what it prints, kept from the user's script and screen."""
+    before = {name: os.environ.get(name) for name in _STRICT}
+    errors = sys.stdout.errors
+    os.environ.update(_STRICT)
+    try:
+        with redirect_stderr(io.StringIO()) as said:
+            yield said
+    finally:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors=errors)  # Ansible sets its own, which puts a "?" for what is not UTF-8
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _refuse_warnings(path: Path, said: str) -> None:
@@ -94,10 +116,17 @@ def _refuse_warnings(path: Path, said: str) -> None:
     raise RingmasterError(f"{path}{place[1] if place else ''}: {what.rstrip('.')}. Mend the inventory and try again.")
 
 
-def _host(name: str, variables: dict[str, Any], templar: Any, loader: Any) -> Host:
+def _host(path: Path, name: str, variables: dict[str, Any], templar: Any, loader: Any) -> Host:
     render = templar(loader=loader, variables=variables).template
     wanted = {key: value for key, value in variables.items() if key.startswith(_PREFIX)}
     settings = {key.removeprefix(_PREFIX): _plain(render(value)) for key, value in wanted.items()}
+    if not _NAME.fullmatch(name):
+        raise RingmasterError(
+            f"{path}: {name!r} can't be a node's name: letters, digits and . _ -, a letter or digit first"
+        )
+    problem = settings_problem(settings)
+    if problem:
+        raise RingmasterError(f"{path}: {name}: {problem}")
     return Host(name=name, address=str(render(variables.get("ansible_host", name))), settings=settings)
 
 
@@ -112,12 +141,11 @@ def _plain(value: Any) -> Any:
     return next((kind(value) for kind in (int, float, str) if isinstance(value, kind)), str(value))
 
 
-def _refuse_unknown_hosts(path: Path, inventory: Any, limit: str) -> None:
-    for word in re.split(r"[,:\s]+", limit):
-        name = word.lstrip("!&")
-        if name and not inventory.list_hosts(name):
-            known = ", ".join(str(host.name) for host in inventory.list_hosts(GROUP))
-            raise RingmasterError(f"{path}: LIMIT names '{name}', which is not there; known: {known}")
+def _refuse_unknown_hosts(path: Path, inventory: Any, patterns: list[str]) -> None:
+    known = ", ".join(str(host.name) for host in inventory.list_hosts(GROUP))
+    for pattern in patterns:
+        if not inventory.list_hosts(pattern.lstrip("!&")):
+            raise RingmasterError(f"{path}: LIMIT names '{pattern}', which is not there; known: {known}")
 
 
 def _refuse_repeated_names(path: Path) -> None:

@@ -17,6 +17,10 @@ _LATEST = "latest"
 _SPOILT = "*.bad"  # what the trainer calls a checkpoint that it found damaged
 
 
+class NameTakenError(RingmasterError):
+    """Another launcher made the folder between choice and creation."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobFolder:
     """Where the things of one job are, on the machine of whoever started it."""
@@ -88,7 +92,7 @@ def create(folder: JobFolder, plan: Plan) -> None:
         write_json(folder.plan, plan.as_json())
         _point_latest(folder)
     except FileExistsError as error:
-        raise RingmasterError(f"{folder.path}: another job took this name just now; try again") from error
+        raise NameTakenError(f"{folder.path}: another job took this name just now; choose another NAME") from error
     except OSError as error:
         raise RingmasterError(
             f"{folder.path}: can't be written ({error.strerror}); free space or mend its mode",
@@ -113,6 +117,8 @@ class Earlier:
     script: str | None
     arguments: tuple[str, ...]
     data: str | None
+    launch_style: str
+    """The flag its ranks were given their local rank by, else empty."""
 
 
 def earlier(runs: Path, name: str) -> Earlier:
@@ -127,7 +133,8 @@ def earlier(runs: Path, name: str) -> Earlier:
         raise RingmasterError(f"RESUME={name}: no such job; there are: {', '.join(known[-5:]) or 'none'}")
     try:
         plan = json.loads(folder.plan.read_text())
-        script, arguments, data = plan["script"], tuple(plan["arguments"]), plan["data"]
+        script, arguments = plan["script"], tuple(plan["arguments"])
+        data, launch_style = plan["data"], plan["launch_style"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RingmasterError(f"RESUME={name}: {folder.plan} can't be used ({error})") from error
     if not any(not path.match(_SPOILT) for path in folder.checkpoints.glob("*")):
@@ -135,11 +142,16 @@ def earlier(runs: Path, name: str) -> Earlier:
             f"RESUME={name}: {folder.checkpoints} has no valid checkpoint; start a new job without RESUME",
             exit_code=ExitCode.CLUSTER,
         )
-    return Earlier(folder=folder, script=script, arguments=arguments, data=data)
+    return Earlier(folder=folder, script=script, arguments=arguments, data=data, launch_style=launch_style)
 
 
-def inherit_checkpoints(source: JobFolder, target: JobFolder) -> None:
-    """Give the new job the earlier one's checkpoints: hard links where the disk can, so it costs nothing."""
+def inherit_checkpoints(source: JobFolder, target: JobFolder, *, linked: bool) -> None:
+    """Give the new job the earlier one's checkpoints.
+
+    Args:
+        linked: hard links where the disk can, which cost nothing. Only for who replaces files by renaming, as the
+            bundled trainer does: a script that writes into one would change the earlier job's.
+    """
 
     def link(from_: str, to: str) -> None:
         try:
@@ -150,7 +162,7 @@ def inherit_checkpoints(source: JobFolder, target: JobFolder) -> None:
     shutil.copytree(
         source.checkpoints,
         target.checkpoints,
-        copy_function=link,
+        copy_function=link if linked else shutil.copy2,
         dirs_exist_ok=True,
         ignore=shutil.ignore_patterns(_SPOILT),
     )

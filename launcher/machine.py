@@ -69,6 +69,11 @@ def interface_of(address: str) -> str:
     return found[1] if found else loopback
 
 
+def interfaces() -> list[str]:
+    """The names of this machine's network interfaces."""
+    return [name for _, name in socket.if_nameindex()]
+
+
 def free_port(address: str) -> int:
     """A TCP port that can be bound at `address` now; starts anywhere, so that two jobs at once do not collide."""
     start = random.randrange(len(_PORTS))  # noqa: S311 - no secret

@@ -38,6 +38,8 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         data = data or from_job.data or ""
         arguments = arguments or from_job.arguments
     style = options.launch_style
+    if from_job and not style and not options.script:
+        style = "1" if from_job.launch_style else "0"
     if style not in {"", "0", "1"}:
         raise RingmasterError(f"LAUNCH_STYLE={style}: must be 1 (the script parses --local-rank) or 0")
     return Request(
@@ -59,7 +61,8 @@ def _existing(data: str) -> Path:
     path = Path(data).expanduser().absolute()
     if not path.exists():
         raise RingmasterError(
-            f"DATA: {data}: no such file or folder; give the path of your copy, or leave DATA away to fetch the data"
+            f"DATA: {data}: no such file or folder; three ways to the data: the right path of your copy, "
+            "DATA left away to fetch it, or ARGS='--dataset synthetic'"
         )
     return path
 

@@ -11,7 +11,6 @@ from launcher.program import Program
 from launcher.request import Request
 
 NCCL, GLOO = "nccl", "gloo"
-BACKENDS = ("auto", NCCL, GLOO)
 TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 
@@ -125,11 +124,7 @@ def make_plan(
 
 def _ranks(fact: NodeFacts) -> int:
     given = fact.settings.get("ranks_per_node")
-    if given is None:
-        return max(1, len(fact.gpus))
-    if not str(given).isdigit() or int(given) < 1:
-        raise RingmasterError(f"{fact.name}: ringmaster_ranks_per_node is {given!r}; must be a whole number from 1 up")
-    return int(given)
+    return max(1, len(fact.gpus)) if given is None else int(given)
 
 
 def _backend(facts: Sequence[NodeFacts], ranks: Sequence[int]) -> tuple[str, bool, list[str]]:
@@ -138,10 +133,8 @@ def _backend(facts: Sequence[NodeFacts], ranks: Sequence[int]) -> tuple[str, boo
     NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), so it needs a GPU of its own for every rank.
     """
     asked = {str(fact.settings.get("backend", "auto")) for fact in facts}
-    if len(asked) > 1 or not asked <= set(BACKENDS):
-        raise RingmasterError(
-            f"ringmaster_backend is {', '.join(sorted(asked))}; one of {', '.join(BACKENDS)} for all nodes"
-        )
+    if len(asked) > 1:
+        raise RingmasterError(f"ringmaster_backend is {' on some nodes, '.join(sorted(asked))} on others; choose one")
     wanted = asked.pop()
     devices = [device for fact in facts for device in _located(fact)]
     own_gpu_each = len(set(devices)) == len(devices) and all(
@@ -180,6 +173,15 @@ def _node_plan(
     fact, head = facts[node_rank], facts[0]
     on_machine = sum(count for other, count in zip(facts, ranks, strict=True) if other.address == fact.address)
     environment = {
+        "GLOO_SOCKET_IFNAME": fact.interface,
+        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
+        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
+        "OMP_NUM_THREADS": str(max(1, fact.cores // on_machine)),
+        "PYTHONFAULTHANDLER": "1",
+        **{key: value for key, value in request.environment.items() if key in TUNABLE},
+        **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
+        # What follows is the job's own and nobody's to override.
+        "PYTHONUNBUFFERED": "1",
         "RUN_DIR": str(places.run),
         # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
         "DATA_DIR": str(request.data if request.data and request.program.script else places.data),
@@ -188,14 +190,6 @@ def _node_plan(
         "RINGMASTER_NODE": fact.name,
         "RINGMASTER_BACKEND": backend,
         "RINGMASTER_GPUS": str(len(fact.gpus)),
-        "GLOO_SOCKET_IFNAME": fact.interface,
-        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
-        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
-        "OMP_NUM_THREADS": str(max(1, fact.cores // on_machine)),
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",
-        **{key: value for key, value in request.environment.items() if key in TUNABLE},
-        **{str(key): str(value) for key, value in dict(fact.settings.get("comm_env") or {}).items()},
         **_program_words(request.program, places.python),
     }
     if resumes:

@@ -119,7 +119,7 @@ class ProcessRuntime:
 
 def _private(key: str) -> bool:
     """Variables that are between make and the launcher, no business of the user's program."""
-    return key in _OF_MAKE or key.startswith("RM_")
+    return key in _OF_MAKE or key.startswith(("RM_", "RINGMASTER_"))
 
 
 def _labelled(label: bytes) -> Iterator[int]:

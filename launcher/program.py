@@ -4,6 +4,7 @@ import ast
 import shlex
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,11 +82,11 @@ def local_rank_flag(script: Path, tree: ast.Module) -> str:
     while waiting:
         module = waiting.pop()
         declared |= _declared_options(module)
-        for name in _imported_names(module):
-            beside = script.parent / f"{name}.py"
+        for beside in _modules_beside(script.parent, module):
             if beside not in seen and beside.is_file():
                 seen.add(beside)
-                waiting.append(_parse(beside))
+                with suppress(RingmasterError):  # one that can't be parsed may never be imported
+                    waiting.append(_parse(beside))
     return next((flag for flag in _LOCAL_RANK_FLAGS if flag in declared), "")
 
 
@@ -113,9 +114,12 @@ def _declared_options(module: ast.Module) -> set[str]:
     }
 
 
-def _imported_names(module: ast.Module) -> Iterator[str]:
+def _modules_beside(folder: Path, module: ast.Module) -> Iterator[Path]:
+    """Files in `folder` and its packages that `module` may import."""
     for node in ast.walk(module):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.partition(".")[0]
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{name}" for name in names)]
+        for name in names:
+            path = folder.joinpath(*name.split("."))
+            yield from (path.with_name(f"{path.name}.py"), path / "__init__.py")

@@ -1,11 +1,13 @@
 """How far a job is: follows `metrics.jsonl`, whoever writes it."""
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from trainer.summary import number, parse_line
+
+_MOST_STEPS = 1 << 53  # beyond it a count is no longer exact as a float, and no count of steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +30,12 @@ class Progress:
         news: dict[str, Any] = {}
         for name in ("step", "total_steps", "epoch", "epochs"):
             value = record.get(name)
-            if isinstance(value, int) and not isinstance(value, bool):
+            if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_STEPS:
                 news[name] = value
         for name in ("loss", "images_per_s", "time_s"):
-            value = record.get(name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-                news[name] = float(value)
+            value = number(record, name)
+            if value is not None:
+                news[name] = value
         new = replace(self, **news)
         if new.first is None and "step" in news and "time_s" in news:
             new = replace(new, first=(news["step"], news["time_s"]))
@@ -67,10 +69,7 @@ class Follower:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         for line in whole.splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
+            record = parse_line(line)
             if isinstance(record, dict):
                 self.progress = self.progress.after(record)
         return self.progress

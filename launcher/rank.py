@@ -66,8 +66,13 @@ class LineSplitter:
         if len(self._partial) > _LONGEST_LINE_BYTES:
             yield self._partial
             self._partial = b""
-        before, redraw, rest = self._partial.rpartition(b"\r")
-        if redraw and rest:
+        # Bars are drawn as "\\rtext" or as "text\\r"; a last \\r stays, for it may be half of a Windows line end.
+        ended = self._partial.endswith(b"\r")
+        before, redraw, rest = self._partial[: -1 if ended else None].rpartition(b"\r")
+        if ended:
+            self._redraw = rest
+            self._partial = rest + b"\r"
+        elif redraw:
             self._partial, self._redraw = rest, before.rpartition(b"\r")[2]
         if self._redraw and now - self._redrawn_at >= _PROGRESS_SECONDS:
             self._redrawn_at = now
@@ -135,7 +140,7 @@ def _signal_name(signum: int) -> str:
 
 
 def _relay(child: "subprocess.Popen[bytes]", frames: Frames) -> float | None:
-    """Pass on the child's lines until it ends; return when (unix time) its first error line came."""
+    """Pass on the child's lines until it ends; return when (unix time) its last error began."""
     splitter, error_at = LineSplitter(), None
     assert child.stdout is not None
     descriptor = child.stdout.fileno()
@@ -155,7 +160,7 @@ def _relay(child: "subprocess.Popen[bytes]", frames: Frames) -> float | None:
         data = os.read(descriptor, 65536)
         if not data:
             break
-        if error_at is None and any(start in data for start in _ERROR_STARTS):
+        if any(start in data for start in _ERROR_STARTS):  # the last counts: the earlier ones it survived
             error_at = time.time()
         for line in splitter.feed(data, time.monotonic()):
             frames.line(line)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.box import ROUNDED
@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from launcher.cli import mute
 from launcher.failure import Failure
 from launcher.plan import Plan
 from launcher.progress import Progress
@@ -20,11 +21,17 @@ from launcher.progress import Progress
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich's own way is to end the program."""
+        raise BrokenPipeError
+
+
 class Screen:
     """Everything a followed job prints, to standard output; plain lines when that is not a terminal."""
 
     def __init__(self, plan: Plan) -> None:
-        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._console = _Console(highlight=False, markup=False, soft_wrap=True)
         self._live: Bar | None = None
         self._plan = plan
         self._order = {node.name: node.node_rank for node in plan.nodes}
@@ -120,20 +127,25 @@ class Screen:
         self._print(table)
 
     def _print(self, what: Any) -> None:
-        if not self._deaf:
-            try:
-                self._console.print(what)
-            except BrokenPipeError:  # `make train | head`: training goes on, the logs have it all
-                self._deaf = True
+        self._attempt(lambda: self._console.print(what))
 
     def _write(self, data: bytes) -> None:
-        if not self._deaf:
-            try:
-                sys.stdout.flush()
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
-            except BrokenPipeError:
-                self._deaf = True
+        def write() -> None:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+        self._attempt(write)
+
+    def _attempt(self, show: Callable[[], object]) -> None:
+        """Show something; nobody listening (`| head`, a full disk, a closed terminal) is no reason to stop training."""
+        if self._deaf:
+            return
+        try:
+            show()
+        except (OSError, ValueError, AttributeError):  # broken, closed, or none at all
+            self._deaf = True
+            mute()
 
 
 def _figures(progress: Progress) -> str:
@@ -154,7 +166,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["epochs"] is not None:
         rows.append(("epochs", str(summary["epochs"])))
     if summary["images_per_s"] is not None:
-        rows.append(("images/s", f"{summary['images_per_s']:,.0f} (all ranks, median of the steady epochs)"))
+        rows.append(("images/s", f"{summary['images_per_s']:,.0f} (all ranks, median)"))
     if summary["first_step_s"] is not None:
         rows.append(("first step", f"after {summary['first_step_s']:.1f} s"))
     rows.append(("wall time", duration(summary["wall_s"])))

@@ -4,7 +4,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,8 @@ _GATHER_S = 0.5
 """After the first failure: time for the other ranks' own reports, of which one may be the cause."""
 _TERM_S = 2.0
 """From SIGTERM to SIGKILL. With _GATHER_S and a tick it keeps the promise of 5 s from failure to all stopped."""
+_ECHO_S = 1.0
+"""The same SIGTERM or SIGHUP again within this time is an echo of the first."""
 _GRACE_S = 60.0
 """A graceful stop may take so long; then everything is killed."""
 
@@ -58,7 +60,9 @@ class Supervisor:
         self._screen = screen
         self._nodes: list[Followed] = []
         self._follower = Follower(folder.metrics)
+        self._warned: set[str] = set()
         self._asked: list[int] = []
+        self._asked_at = 0.0
         self._answered = 0
         self._stopping = False
         """Whether the launcher has begun to end the ranks itself."""
@@ -77,7 +81,8 @@ class Supervisor:
                     each.node.kill()
                 left = self._runtime.sweep()
                 for each in self._nodes:
-                    each.log.close()
+                    with suppress(OSError):  # a full disk; it was said when it began
+                        each.log.close()
                 self._screen.progress(self._follower.look())
         if left:
             self._screen.note(f"{left} process(es) that the job had left behind were ended")
@@ -122,7 +127,9 @@ class Supervisor:
                 self._event(each, item)
             else:
                 self._line(each, item)
-        each.log.flush()
+        if each.log_trouble and each.node.plan.name not in self._warned:
+            self._warned.add(each.node.plan.name)
+            self._screen.note(f"{each.log.name} is not complete: {each.log_trouble}; the job goes on")
         if not data:
             each.open = False
             self._selector.unregister(each.node)
@@ -253,7 +260,11 @@ class Supervisor:
         """Note SIGINT, SIGTERM and SIGHUP (the terminal closed) instead of dying of them."""
 
         def ask(signum: int, _frame: object) -> None:
-            self._asked.append(signum)
+            # `kill` to a process group reaches us twice: make hands SIGTERM on to what it started.
+            echo = signum != signal.SIGINT and time.monotonic() - self._asked_at < _ECHO_S
+            self._asked_at = time.monotonic()
+            if not echo:
+                self._asked.append(signum)
 
         before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:

@@ -1,6 +1,7 @@
 """`make train`: options -> inventory -> plan -> run -> summary."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from launcher.errors import ExitCode, RingmasterError
 from launcher.facts import gather, refuse_unseen_gpus
 from launcher.gpus import with_shared_gpus
 from launcher.inventory import Host
-from launcher.job import JobFolder, choose, create, earlier, inherit_checkpoints
+from launcher.job import JobFolder, NameTakenError, choose, create, earlier, inherit_checkpoints
 from launcher.options import TrainOptions, inventory_path, switch, to_request
 from launcher.plan import Places, Plan, make_plan
 from launcher.process import ProcessRuntime
@@ -20,7 +21,7 @@ from launcher.program import ROOT
 from launcher.request import Request, choose_nodes
 from launcher.screen import Screen
 from launcher.summary import finish
-from launcher.supervise import Supervisor
+from launcher.supervise import Outcome, Supervisor
 from trainer import config as trainer_config
 from trainer.errors import UserError
 
@@ -43,26 +44,41 @@ def run(options: TrainOptions, *, started_at: float) -> int:
         print(trainer_config.usage())
         return ExitCode.SUCCEEDED
     hosts = inventory.read(inventory_path(options.inventory), limit=options.limit)
-    folder = choose(RUNS, options.name)
-    made = _plan(folder, asked, hosts, resumes=from_job is not None)
-    _check_trainer_arguments(made)
+    made, folder = _planned(options, asked, hosts, resumes=from_job is not None)
     if switch("DRY_RUN", options.dry_run):
         dry_run.show(made)
         return ExitCode.SUCCEEDED
     _install_torch()
-    refuse_unseen_gpus(made)
-    create(folder, made)
+    if made.script is not None:  # the bundled trainer looks for itself, without another import of torch
+        refuse_unseen_gpus(made)
+    while True:
+        try:
+            create(folder, made)
+            break
+        except NameTakenError:
+            if options.name:
+                raise
+            made, folder = _planned(options, asked, hosts, resumes=from_job is not None)
     if from_job:
-        inherit_checkpoints(from_job.folder, folder)
+        inherit_checkpoints(from_job.folder, folder, linked=made.script is None)
     return _carry_out(made, folder, started_at)
 
 
+def _planned(options: TrainOptions, asked: Request, hosts: Sequence[Host], *, resumes: bool) -> tuple[Plan, JobFolder]:
+    folder = choose(RUNS, options.name)
+    made = _plan(folder, asked, hosts, resumes=resumes)
+    _check_trainer_arguments(made)
+    return made, folder
+
+
 def _plan(folder: JobFolder, asked: Request, hosts: Sequence[Host], *, resumes: bool) -> Plan:
-    chosen = choose_nodes(hosts, asked.nodes)
-    facts = with_shared_gpus(gather(chosen), asked.gpus)
+    found = gather(choose_nodes(hosts, asked.nodes))
+    settings = found[0].settings
+    gpus = str(settings["gpus"]) if "gpus" in settings and asked.gpus == "all" else asked.gpus
+    facts = with_shared_gpus(found, gpus)
     places = Places(
         run=folder.path,
-        data=ROOT / "data",
+        data=Path(settings.get("data_dir", ROOT / "data")),
         checkpoints=folder.checkpoints,
         rank_program=ROOT / "launcher" / "rank.py",
         python=Path(sys.executable),
@@ -99,7 +115,12 @@ def _install_torch() -> None:
 def _carry_out(made: Plan, folder: JobFolder, started_at: float) -> int:
     with Screen(made) as screen:
         screen.banner(_versions())
-        outcome = Supervisor(made, folder, ProcessRuntime(os.environ), screen).run()
+        try:
+            outcome = Supervisor(made, folder, ProcessRuntime(os.environ), screen).run()
+        except Exception:
+            finish(folder, made, Outcome(state="failed", exit_code=ExitCode.FAILED), started_at)
+            raise
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes milliseconds, and must be written
     summary = finish(folder, made, outcome, started_at)
     if outcome.failure:
         screen.failure(outcome.failure, _shown(folder.logs / f"{outcome.failure.node}.log"))

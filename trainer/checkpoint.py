@@ -109,7 +109,8 @@ class CheckpointFolder:
                 return path.with_suffix(".pt"), manifest, content
         if manifests or any(self.path.glob("step-*.bad")):
             raise UserError(
-                f"no checkpoint in {self.path} is intact; put back a good one, or start afresh with --resume none",
+                f"no checkpoint in {self.path} is intact; put back a good one, or start afresh: "
+                "a job without RESUME, or --resume none",
                 exit_code=4,
             )
         return None

@@ -137,7 +137,9 @@ def timeline(marks: Sequence[Mark], *, end: float, kinds: Sequence[str]) -> str:
         across = left + tick * unit_s * scale
         parts.append(f'<path class="axis" d="M{across:.1f} {floor}v5"/>')
         parts.append(_text(across, floor + 18, compact(tick), "middle"))
-    parts.append(_text((left + WIDTH - RIGHT) / 2, floor + BOTTOM - 5, f"{unit} since the start", "middle", "unit"))
+    parts.append(
+        _text((left + WIDTH - RIGHT) / 2, floor + BOTTOM - 5, f"{unit} since the trainer's start", "middle", "unit")
+    )
     return _svg("Time line", floor + BOTTOM, parts)
 
 

@@ -149,4 +149,6 @@ def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 
 
 def _mismatch(what: str) -> UserError:
-    return UserError(f"the checkpoint {what}; use the same, or start afresh with --resume none", exit_code=2)
+    return UserError(
+        f"the checkpoint {what}; use the same, or start afresh: a job without RESUME, or --resume none", exit_code=2
+    )

@@ -40,10 +40,11 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except OSError:
         return []
-    return [record for line in lines if isinstance(record := _parse(line), dict)]
+    return [record for line in lines if isinstance(record := parse_line(line), dict)]
 
 
-def _parse(line: bytes) -> Any:
+def parse_line(line: bytes) -> Any:
+    """The line's JSON value; None where it is none."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

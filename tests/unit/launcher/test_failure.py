@@ -50,6 +50,31 @@ def test_a_rank_that_lost_its_peer_and_was_then_told_to_stop_explains_nothing_ei
     assert failure is not None and failure.rank == 1
 
 
+HANDLED = ("Traceback (most recent call last):", "  1 / 0", "ZeroDivisionError: division by zero", "goes on")
+
+
+def test_an_error_that_was_handled_explains_nothing() -> None:
+    told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=HANDLED, error_at=90.0)
+    failure = root_cause([told, end(1, lines=RAISED, error_at=98.5)])
+    assert failure is not None and (failure.rank, failure.reason) == (1, "ValueError: boom")
+
+
+def test_an_exit_code_other_than_1_is_no_exception() -> None:
+    failure = root_cause([end(0, exit_code=3, lines=(*HANDLED, "validation failed"), error_at=90.0)])
+    assert failure is not None and failure.reason == "exited with code 3: validation failed"
+
+
+def test_a_rank_that_is_slow_to_die_of_its_error_is_still_the_cause() -> None:
+    dying = end(1, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=RAISED, error_at=97.0)
+    failure = root_cause([end(0, lines=PEER, error_at=97.5), dying])
+    assert failure is not None and (failure.rank, failure.reason) == (1, "ValueError: boom")
+
+
+def test_a_rank_that_says_why_goes_before_those_that_follow_in_silence() -> None:
+    failure = root_cause([end(1, exit_code=2, ended_at=1.0), end(0, exit_code=2, ended_at=2.0, lines=("no data",))])
+    assert failure is not None and failure.rank == 0
+
+
 def test_of_two_that_raised_the_first() -> None:
     failure = root_cause([end(0, lines=RAISED, error_at=99.0), end(1, lines=RAISED, error_at=98.5)])
     assert failure is not None and failure.rank == 1

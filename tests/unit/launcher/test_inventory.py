@@ -1,5 +1,6 @@
 """The inventory is read through Ansible, and strictly."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,9 @@ def test_ini_ranges_and_limit(tmp_path: Path) -> None:
     assert [host.name for host in inventory.read(path)] == ["n1", "n2", "n3"]
     assert [host.name for host in inventory.read(path, limit="n3,n1")] == ["n1", "n3"]
     assert [host.name for host in inventory.read(path, limit="nodes:!n2")] == ["n1", "n3"]
+    assert [host.name for host in inventory.read(path, limit="nodes[0:1]")] == ["n1", "n2"]
+    with pytest.raises(RingmasterError, match="LIMIT=n1:!n1 leaves no host"):
+        inventory.read(path, limit="n1:!n1")
     assert inventory.read(path)[0].settings == {"gpus": 2}
 
 
@@ -57,6 +61,8 @@ def test_ini_ranges_and_limit(tmp_path: Path) -> None:
             "'a' and 'b' are both x",
         ),
         ("[nodes]\na ringmaster_gpus='{{ nope }}'\n", "hosts.ini", "nope"),
+        ("nodes:\n  hosts:\n    a: {ringmaster_gpu: 1}\n", "hosts.yml", "a: .*did you mean ringmaster_gpus"),
+        ("nodes:\n  hosts:\n    ../../x:\n", "hosts.yml", "can't be a node's name"),
     ],
 )
 def test_bad_inventories_are_one_line_errors(
@@ -67,6 +73,13 @@ def test_bad_inventories_are_one_line_errors(
     assert raised.value.exit_code == ExitCode.USAGE
     assert "\n" not in str(raised.value)
     assert capfd.readouterr() == ("", ""), "Ansible's own pages of warnings are folded into the one line"
+
+
+def test_ansibles_settings_do_not_reach_the_users_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_LOCALHOST_WARNING", "mine")
+    before = dict(os.environ)
+    inventory.read(write(tmp_path, "nodes:\n  hosts:\n    a:\n"))
+    assert dict(os.environ) == before
 
 
 def test_a_limit_that_is_not_there_and_a_missing_file(tmp_path: Path) -> None:

@@ -54,9 +54,18 @@ class TestResume:
         assert (found.script, found.arguments, found.data) == (None, ("--lr", "ü"), "/d")
         second = job.choose(tmp_path, "two")
         job.create(second, made(facts(1)))
-        job.inherit_checkpoints(found.folder, second)
+        job.inherit_checkpoints(found.folder, second, linked=True)
         assert [path.name for path in second.checkpoints.iterdir()] == ["step-1.pt"]
         assert (second.checkpoints / "step-1.pt").samefile(first.checkpoints / "step-1.pt")
+
+    def test_a_script_that_writes_in_place_does_not_reach_the_earlier_job(self, tmp_path: Path) -> None:
+        first = self.earlier(tmp_path)
+        (first.checkpoints / "last.pt").write_bytes(b"1")
+        second = job.choose(tmp_path, "two")
+        job.create(second, made(facts(1)))
+        job.inherit_checkpoints(first, second, linked=False)
+        (second.checkpoints / "last.pt").write_bytes(b"2")
+        assert (first.checkpoints / "last.pt").read_bytes() == b"1"
 
     def test_no_such_job(self, tmp_path: Path) -> None:
         for name in ("none", "../x", "latest"):

@@ -68,6 +68,19 @@ def test_launch_style_in_a_module_beside_the_script(tmp_path: Path) -> None:
     assert program.user_script(path, ()).local_rank_flag == "--local_rank"
 
 
+def test_launch_style_in_a_package_beside_the_script(tmp_path: Path) -> None:
+    (tmp_path / "options").mkdir()
+    script(tmp_path / "options", LAUNCH_STYLE.format(flag="--local_rank"), "parsing.py")
+    path = script(tmp_path, "from options.parsing import parser")
+    assert program.user_script(path, ()).local_rank_flag == "--local_rank"
+
+
+def test_a_neighbour_that_cannot_be_parsed_does_not_matter(tmp_path: Path) -> None:
+    script(tmp_path, "print 'python 2'", "old.py")
+    path = script(tmp_path, "try:\n    import old\nexcept SyntaxError:\n    pass\n")
+    assert program.user_script(path, ()).local_rank_flag == ""
+
+
 def test_a_mention_is_no_declaration(tmp_path: Path) -> None:
     path = script(tmp_path, "# --local_rank\nx = '--local-rank'\nimport os\nos.environ['LOCAL_RANK']\n")
     assert program.user_script(path, ()).local_rank_flag == ""

@@ -25,6 +25,13 @@ def test_records_are_followed_as_they_are_appended(tmp_path: Path) -> None:
 def test_odd_values_are_passed_over() -> None:
     record = {"step": "7", "loss": None, "images_per_s": float("nan"), "epoch": True, "epochs": 3}
     assert Progress().after(record) == Progress(epochs=3)
+    assert Progress().after({"step": 10**400, "loss": 10**400}) == Progress()
+
+
+def test_no_line_however_odd_ends_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"[" * 100_000 + b"\n\xff\n" + b'{"loss": ' + b"9" * 400 + b'}\n{"step": 5}\n')
+    assert Follower(path).look().step == 5
 
 
 def test_durations() -> None:

@@ -123,6 +123,11 @@ class TestLines:
         assert lines[-2:] == [b"100%", b"done"]
         assert len(lines) < 20
 
+    def test_progress_bars_that_end_in_a_carriage_return_are_shown_too(self) -> None:
+        lines = self.split(*[b"step %d\r" % number for number in range(50)])
+        assert 3 < len(lines) < 10
+        assert lines[-1] == b"step 49"
+
     def test_windows_line_ends(self) -> None:
         assert self.split(b"a\r\nb\r", b"\n") == [b"a", b"b"]
 

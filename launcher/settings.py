@@ -1,0 +1,47 @@
+"""The `ringmaster_…` variables of an inventory: their names, and what each may be."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def _count(value: Any) -> bool:
+    return str(value).isascii() and str(value).isdigit() and not isinstance(value, bool)
+
+
+def _variables(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(item, str | int | float) for item in value.values())
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "runtime": ("docker or process", lambda value: value in ("docker", "process")),
+    "cluster_ip": ("an address", _text),
+    "interface": ("a network interface's name", _text),
+    "gpus": ("a whole number from 0 up", _count),
+    "ranks_per_node": ("a whole number from 1 up", lambda value: _count(value) and int(value) > 0),
+    "backend": ("auto, nccl or gloo", lambda value: value in ("auto", "nccl", "gloo")),
+    "data_dir": ("an absolute path", lambda value: _text(value) and str(value).startswith("/")),
+    # A cluster's nodes have these too; processes on this machine have no use for them.
+    "job_dir": ("an absolute path", lambda value: _text(value) and str(value).startswith("/")),
+    "image": ("an image reference", _text),
+    "firewall": ("disabled, cluster_only or keep", lambda value: value in ("disabled", "cluster_only", "keep")),
+    "engine_source": ("distribution or vendor", lambda value: value in ("distribution", "vendor")),
+    "comm_env": ("a mapping of variables, such as {NCCL_DEBUG: INFO}", _variables),
+}
+
+
+def settings_problem(settings: Mapping[str, Any]) -> str | None:
+    """What is wrong with a host's settings (names without the prefix), in a sentence; None if nothing is."""
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, n=1)
+            known = f"did you mean ringmaster_{near[0]}?" if near else f"known: {', '.join(SETTINGS)}"
+            return f"there is no setting ringmaster_{name}; {known}"
+        what, fits = SETTINGS[name]
+        if not fits(value):
+            return f"ringmaster_{name} is {value!r}; must be {what}"
+    return None

@@ -27,6 +27,8 @@ class Config:
     """None = runs/<time>, chosen by rank 0."""
     checkpoint_dir: Path | None
     """None = <run_dir>/checkpoints."""
+    other_data: bool
+    """The user's copy is meant to be another data set of that format, not a damaged one."""
     model: str
     epochs: int
     max_steps: int | None
@@ -129,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--dataset", choices=DATASETS, default="fashion-mnist")
     data.add_argument("--data-dir", type=_path, help="where fetched data is kept (default $DATA_DIR, else ./data)")
     data.add_argument("--data", type=_path, help="your own copy of the data set (default $RINGMASTER_DATA)")
+    data.add_argument("--other-data", action="store_true", help="that copy is meant to differ from the published set")
     data.add_argument("--model", choices=MODELS, default="small-cnn")
     steps = parser.add_argument_group("training")
     steps.add_argument("--epochs", type=_whole(1), default=4)

@@ -25,8 +25,14 @@ WAYS_OUT = {
 }
 
 
-def ensure(name: str, *, data_dir: Path, own_copy: Path | None, say: Say) -> None:
+PUBLISHED_PICTURES = {"fashion-mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
+"""Training and test pictures of the published sets: a copy of that size with other checksums is damaged, or MNIST."""
+
+
+def ensure(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_data: bool = False) -> None:
     """Makes the data set ready in `data_dir`; to be called by one process per node before the others `load` it.
+
+    `other_data`: the user means their own copy to be another data set of the same format and size.
 
     Processes and nodes that share the folder wait for each other.
 
@@ -38,11 +44,11 @@ def ensure(name: str, *, data_dir: Path, own_copy: Path | None, say: Say) -> Non
         if own_copy:
             say(f"WARNING: the synthetic data set is made up, {own_copy} is not used")
         return
-    if not obtain(name, data_dir=data_dir, own_copy=own_copy, say=say).published:
-        say(f"WARNING: {own_copy} is intact but is not the published {name} (other checksums); used as it is")
+    if not obtain(name, data_dir=data_dir, own_copy=own_copy, say=say, other_data=other_data).published:
+        say(f"WARNING: {own_copy} is not the published {name} (other checksums); used as it is")
 
 
-def obtain(name: str, *, data_dir: Path, own_copy: Path | None, say: Say) -> Stored:
+def obtain(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_data: bool = False) -> Stored:
     """The verified data set, fetched or brought in first where need be. Raises as `ensure` does."""
     try:
         own = None if own_copy is None else _find_own(name, own_copy)
@@ -55,7 +61,10 @@ def obtain(name: str, *, data_dir: Path, own_copy: Path | None, say: Say) -> Sto
                 return stored
             if own:
                 contents = own.read()
-                store(root, name, contents, work=work, published=is_published(name, contents))
+                published = is_published(name, contents)
+                if not (published or other_data):
+                    _refuse_lookalike(name, contents)
+                store(root, name, contents, work=work, published=published)
             else:
                 store(root, name, _fetch(name, root, work, say), work=work, published=True)
             stored = read(root, name)
@@ -84,6 +93,15 @@ def is_published(name: str, contents: Raw) -> bool:
     return all(
         hashlib.md5(content, usedforsecurity=False).hexdigest() == checksums[file] for file, content in contents.items()
     )
+
+
+def _refuse_lookalike(name: str, contents: Raw) -> None:
+    arrays = FORMATS[name].parse(contents)
+    if (len(arrays.train_labels), len(arrays.test_labels)) == PUBLISHED_PICTURES[name]:
+        raise DamagedError(
+            f"as many pictures as the published {name}, but other checksums: it is damaged (or, if it is meant to be "
+            "another data set, say --other-data)"
+        )
 
 
 def _ways_out(name: str, root: Path) -> str:

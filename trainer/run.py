@@ -76,7 +76,9 @@ def _make_run_dir(config: Config) -> Path:
 
 def _load(config: Config, world: World) -> datasets.Dataset:
     name, data_dir, own_copy = config.dataset, config.data_dir, config.own_copy
-    world.once_per_node(lambda: fetch.ensure(name, data_dir=data_dir, own_copy=own_copy, say=print_line))
+    world.once_per_node(
+        lambda: fetch.ensure(name, data_dir=data_dir, own_copy=own_copy, say=print_line, other_data=config.other_data)
+    )
     return datasets.load(name, data_dir=data_dir, own_copy=own_copy, seed=config.seed, say=world.say)
 
 

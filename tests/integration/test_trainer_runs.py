@@ -146,3 +146,17 @@ def test_strategy_none_is_refused_with_two_ranks(tmp_path: Path) -> None:
     errors = _finish([process])[0][1]
     assert errors.count("trainer: error: argument --strategy: none trains one rank, not 2") == 1
     assert "exitcode  : 2" in errors and "Error\n" not in errors.split("ChildFailedError")[0].split("Traceback")[0]
+
+
+def test_compile_without_a_compiler_trains_eagerly_and_says_so(tmp_path: Path) -> None:
+    flags = ["--dataset", "synthetic", "--max-steps", "1", "--max-val-items", "64", "--compile"]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer", *flags, "--run-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={**_environment(), "PATH": "/nowhere", "CXX": ""},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "training eagerly" in done.stdout

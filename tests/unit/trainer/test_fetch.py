@@ -214,6 +214,17 @@ def test_a_missing_own_copy_is_an_error(tmp_path: Path) -> None:
     assert "data_batch_1" in refused("cifar10", tmp_path / "data", tmp_path / "empty")
 
 
+def test_an_own_copy_of_the_published_size_with_other_checksums_is_damaged_unless_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = write(tmp_path / "own", idx_files())
+    monkeypatch.setitem(fetch.PUBLISHED_PICTURES, "fashion-mnist", (200, 100))
+    message = refused("fashion-mnist", tmp_path / "data", own)
+    assert "other checksums" in message and "--other-data" in message and "(3)" in message
+    fetch.ensure("fashion-mnist", data_dir=tmp_path / "data", own_copy=own, say=lambda line: None, other_data=True)
+    assert fetch.obtain("fashion-mnist", data_dir=tmp_path / "data", own_copy=own, say=lambda line: None)
+
+
 def test_an_own_copy_that_lacks_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     own = write(tmp_path / "own", idx_files())
     (own / "t10k-labels-idx1-ubyte").unlink()

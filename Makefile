@@ -20,10 +20,12 @@ FAB := $(BIN)/fab
 #: LAUNCH_STYLE  1: the script parses --local-rank; 0: it does not; default: look into it
 #: INVENTORY     default: inventory/hosts.yml if there is one, else inventory/local.yml (this machine)
 #: LIMIT         only these hosts of the inventory (an Ansible pattern)
+#: ENGINE, UNEQUAL, REGISTRY  lab: 1: nodes with the Docker engine; that differ; an image registry beside them
+#: PURGE         lab-down: 1: also the Docker engine, if the lab installed it
 #: ONLY, QUICK   bench: which measurements; 1: fewer repetitions
 #: LAB           test: required fails where a test's needs can't be met, instead of skipping it
 #: PYTHON        which Python .venv is made from; default: the first that is 3.11 or newer
-VARIABLES := NODES GPUS SCRIPT ARGS DATA NAME RESUME DRY_RUN LAUNCH_STYLE INVENTORY LIMIT ONLY QUICK LAB PYTHON
+VARIABLES := NODES GPUS SCRIPT ARGS DATA NAME RESUME DRY_RUN LAUNCH_STYLE INVENTORY LIMIT ENGINE UNEQUAL REGISTRY PURGE ONLY QUICK LAB PYTHON
 unexport $(VARIABLES)
 $(foreach name,$(VARIABLES),$(eval export RM_$(name) = $$(value $(name))))
 MAKEOVERRIDES :=
@@ -47,6 +49,15 @@ train: control ## run a job on NODES nodes, follow it, end with its result
 bench: everything ## measure: ONLY=first-step chooses, QUICK=1 shortens
 	@exec $(FAB) bench --only="$$RM_ONLY" --quick="$$RM_QUICK"
 
+##@ Rehearse
+.PHONY: lab
+lab: control ## a cluster of NODES container nodes on this machine, with GPUS stand-in GPUs each (docs/lab.md)
+	@exec $(BIN)/python -m tests.lab up --nodes="$$RM_NODES" --gpus="$$RM_GPUS" --engine="$$RM_ENGINE" --unequal="$$RM_UNEQUAL" --registry="$$RM_REGISTRY"
+
+.PHONY: lab-down
+lab-down: control ## remove it again
+	@exec $(BIN)/python -m tests.lab down --purge="$$RM_PURGE"
+
 ##@ Develop
 .PHONY: test
 test: everything ## all tests; LAB=required fails where a part of them can't be run
@@ -54,10 +65,11 @@ test: everything ## all tests; LAB=required fails where a part of them can't be 
 
 .PHONY: lint
 lint: everything ## all linters
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/yamllint --strict . && $(BIN)/shellcheck requirements/install.sh .ci/run
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/yamllint --strict . && $(BIN)/shellcheck requirements/install.sh .ci/run tests/lab/node_files/start-node tests/lab/node_files/link-stand-ins tests/lab/node_files/dmesg
 
 .PHONY: clean
 clean: ## remove what make made here: .venv, caches, fetched data (runs/ is yours and stays)
+	@if [ -d .lab ] && [ -x $(BIN)/python ]; then $(BIN)/python -m tests.lab down --all; fi
 	@rm -rf .venv data .mypy_cache .pytest_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if [ -d runs ]; then echo "kept: runs/ (your results); remove it yourself if you want"; fi
 

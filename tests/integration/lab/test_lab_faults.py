@@ -1,0 +1,133 @@
+"""Every fault shows its effect, and its undo takes the effect away."""
+
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.lab import faults, links, small_image
+from tests.lab.lab import Lab
+from tests.lab.place import STATE
+
+# The first test of all builds the images.
+pytestmark = pytest.mark.timeout(600)
+_PING = ("ping", "-c1", "-W1")
+
+
+def _reachable(lab: Lab, name: str) -> bool:
+    """Does the node let the operator in within 3 s?"""
+    try:
+        return lab.ssh(name, "true", timeout=3).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def test_kill(shared_lab: Lab) -> None:
+    node = shared_lab["node2"]
+    node.run("sh", "-c", "echo kept >/var/tmp/kept; sync")
+    with faults.Kill(node):
+        assert node.state == "exited"
+        assert not _reachable(shared_lab, "node2")
+        assert not shared_lab["node1"].succeeds(*_PING, node.address)
+    assert _reachable(shared_lab, "node2")
+    assert node.run("cat", "/var/tmp/kept") == "kept\n"
+
+
+def test_freeze(shared_lab: Lab) -> None:
+    with faults.Freeze(shared_lab["node2"]):
+        assert not _reachable(shared_lab, "node2")
+        # Its kernel still answers: only nobody is at home.
+        assert shared_lab["node1"].succeeds(*_PING, shared_lab["node2"].address)
+    assert _reachable(shared_lab, "node2")
+
+
+def test_reboot(shared_lab: Lab) -> None:
+    node = shared_lab["node3"]
+    node.run("touch", "/run/gone", "/var/tmp/kept")
+    with faults.Reboot(node):
+        pass
+    assert not node.succeeds("test", "-e", "/run/gone")
+    assert node.succeeds("test", "-e", "/var/tmp/kept")
+    assert _reachable(shared_lab, "node3")
+
+
+def test_partition(shared_lab: Lab) -> None:
+    first, second, third = (shared_lab[name] for name in ("node1", "node2", "node3"))
+    assert first.succeeds(*_PING, second.address)
+    with faults.Partition(first, second):
+        assert not first.succeeds(*_PING, second.address)
+        assert not second.succeeds(*_PING, first.address)
+        assert first.succeeds(*_PING, third.address)
+        assert _reachable(shared_lab, "node1")
+        assert _reachable(shared_lab, "node2")
+    assert first.succeeds(*_PING, second.address)
+
+
+def test_undone_by_another_process_and_done_twice(shared_lab: Lab) -> None:
+    first, second = shared_lab["node1"], shared_lab["node2"]
+    faults.Partition(first, second).apply()
+    faults.Partition(first, second).apply()
+    faults.Partition(first, second).undo()
+    faults.Partition(first, second).undo()
+    assert first.succeeds(*_PING, second.address)
+
+
+def test_cut_ssh(shared_lab: Lab) -> None:
+    with faults.CutSsh(shared_lab["node1"]):
+        assert not _reachable(shared_lab, "node1")
+        address = shared_lab["node1"].address
+        assert "SSH-2.0" in shared_lab["node2"].run("timeout", "2", "bash", "-c", f"head -n1 </dev/tcp/{address}/22")
+    assert _reachable(shared_lab, "node1")
+
+
+def test_fill_disk(shared_lab: Lab) -> None:
+    node = shared_lab["node1"]
+    write = ("dd", "if=/dev/zero", "of=/var/tmp/checkpoint", "bs=1M", "count=20", "conv=fsync")
+    free = shutil.disk_usage(STATE).free
+    with faults.FillDisk(node):
+        assert "No space left on device" in node.run(*write, check=False)
+    assert node.succeeds(*write)
+    with faults.FillDisk(node, left_mb=100):
+        assert node.succeeds(*write)
+    assert free - shutil.disk_usage(STATE).free < 1 << 30  # it was not this machine's disk
+
+
+def test_limit_memory(shared_lab: Lab) -> None:
+    node = shared_lab["node1"]
+    hungry = ("python3", "-c", "print(len(b'x' * (300 << 20)))")
+    assert node.succeeds(*hungry)
+    with faults.LimitMemory(node, mb=256):
+        assert not node.succeeds(*hungry)
+        limit = node.run("sh", "-c", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes || cat /sys/fs/cgroup/memory.max")
+        assert str(256 << 20) in limit  # of the group that also holds what the node's engine runs
+    assert node.succeeds(*hungry)
+
+
+def test_pin(shared_lab: Lab) -> None:
+    node = shared_lab["node1"]
+    every = node.run("nproc")
+    running = node.run("docker", "run", "--rm", "-d", small_image.provide(node), "sleep", "100").strip()
+    inside = ("docker", "exec", running, "nproc")
+    with faults.Pin(node, cores="0"):
+        assert node.run("nproc") == node.run(*inside) == "1\n"
+    assert node.run("nproc") == node.run(*inside) == every
+    node.run("docker", "kill", running)
+
+
+def test_clock_offset(shared_lab: Lab) -> None:
+    with faults.ClockOffset(shared_lab["node1"], seconds=-90):
+        assert abs(_clock(shared_lab, "node1") + 90 - time.time()) < 5
+    assert abs(_clock(shared_lab, "node1") - time.time()) < 5
+
+
+def test_shape(shared_lab: Lab) -> None:
+    first, second = shared_lab["node1"], shared_lab["node2"]
+    with links.Shape(first, rate="100mbit"):
+        assert links.bandwidth(first, second) == pytest.approx(100e6, rel=0.15)
+        assert links.bandwidth(second, first, seconds=1) > 300e6  # the other direction is another matter
+    assert links.bandwidth(first, second, seconds=1) > 300e6
+
+
+def _clock(lab: Lab, name: str) -> float:
+    return float(lab.ssh(name, "date +%s.%N").stdout)

@@ -1,0 +1,1 @@
+"""The lab: a rehearsal cluster of containers on this machine, each node booting systemd like a rented machine."""

@@ -1,0 +1,3 @@
+from tests.lab.cli import main
+
+main()

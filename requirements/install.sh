@@ -73,10 +73,17 @@ size_of() {
     esac
 }
 
+# Where the layer goes, and uv's cache: on one disk they share the files, on two disks each has them.
 check_disk() {
-    free_kb=$(df -Pk "$venv" | awk 'NR == 2 { print $4 }')
-    [ "$free_kb" -ge $(($2 * 1048576)) ] ||
-        fail "$1 needs $2 GB of disk (PyTorch brings CUDA along); $PWD has $((free_kb / 1048576)) GB free. Free some, or clone elsewhere"
+    cache=$("$venv/bin/uv" cache dir 2>/dev/null) || cache=$venv
+    for place in "$venv" "$cache"; do
+        while [ ! -d "$place" ]; do
+            place=$(dirname "$place")
+        done
+        free_kb=$(df -Pk "$place" | awk 'NR == 2 { print $4 }')
+        [ "$free_kb" -ge $(($2 * 1048576)) ] ||
+            fail "$1 needs $2 GB of disk (PyTorch brings CUDA along), $place has $((free_kb / 1048576)) GB free: free some, clone elsewhere, or set UV_CACHE_DIR"
+    done
 }
 
 install_layer() {

@@ -46,7 +46,7 @@ class Outcome:
 
     state: str
     """`succeeded`, `failed` or `stopped`."""
-    exit_code: ExitCode | int
+    exit_code: ExitCode
     failure: Failure | None = None
 
 

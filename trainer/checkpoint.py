@@ -17,12 +17,9 @@ TEMPORARY = ".partial"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What `step-00000940.json` says about `step-00000940.pt`."""
+class Progress:
+    """Where a run is and what it runs."""
 
-    sha256: str
-    bytes: int
-    format: int
     step: int
     """Optimizer steps done."""
     epoch: int
@@ -37,6 +34,15 @@ class Manifest:
     torch: str
     test_accuracy: float | None
     """0..1, of exactly these parameters; None where they were not evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(Progress):
+    """What `step-00000940.json` says about `step-00000940.pt`."""
+
+    sha256: str
+    bytes: int
+    format: int
 
 
 def write_atomically(path: Path, content: bytes) -> None:

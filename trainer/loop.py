@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from trainer.batches import epoch_batches
+from trainer.checkpoint import Progress
 from trainer.evaluate import Score, evaluate
 from trainer.job import Job
 from trainer.saving import Saver
 from trainer.scaling import lr_factor
-from trainer.state import Progress
 
 RECORD_SECONDS = 1.0
 PRINT_SECONDS = 10.0

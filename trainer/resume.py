@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from trainer.checkpoint import CheckpointFolder, read
+from trainer.checkpoint import CheckpointFolder, Progress, read
 from trainer.errors import UserError
 from trainer.job import Job
-from trainer.state import Progress, restore
+from trainer.state import restore
 
 Found = tuple[Path, bytes]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer import compiling, datasets, fetch, models, precision, results, scaling, state
 from trainer.batches import Pictures
-from trainer.checkpoint import CheckpointFolder
+from trainer.checkpoint import CheckpointFolder, Progress
 from trainer.config import Config
 from trainer.distributed import World, join, leave, print_line, wrap
 from trainer.errors import UserError
@@ -39,7 +39,7 @@ def run(config: Config) -> int:
 def _run(config: Config, world: World) -> int:
     run_dir = world.from_main(lambda: _make_run_dir(config))
     job = _prepare(config, world, run_dir)
-    start = state.Progress(
+    start = Progress(
         step=0,
         epoch=0,
         position=0,

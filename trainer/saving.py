@@ -4,9 +4,10 @@ import time
 from pathlib import Path
 
 from trainer.agreement import Agreement
+from trainer.checkpoint import Progress
 from trainer.errors import UserError
 from trainer.job import Job
-from trainer.state import Progress, capture
+from trainer.state import capture
 
 MOST_MISSES = 3
 """Checkpoints in a row that may fail to be written before the run gives up."""

@@ -12,27 +12,9 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from trainer.checkpoint import Progress
 from trainer.distributed import World, average_buffers
 from trainer.errors import UserError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a run is and what it runs; the same facts stand in the checkpoint's manifest."""
-
-    step: int
-    """Optimizer steps done."""
-    epoch: int
-    """Epochs completed."""
-    position: int
-    """Global batches done of the epoch under way."""
-    world_size: int
-    global_batch: int
-    dataset: str
-    model: str
-    optimizer: str
-    torch: str
-    test_accuracy: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

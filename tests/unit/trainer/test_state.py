@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from trainer import models
+from trainer.checkpoint import Progress
 from trainer.distributed import World
 from trainer.errors import UserError
 from trainer.precision import choose
-from trainer.state import Parts, Progress, capture, model_bytes, restore
+from trainer.state import Parts, capture, model_bytes, restore
 
 CPU = torch.device("cpu")
 ALONE = World(rank=0, local_rank=0, world_size=1, nodes=1, device=CPU, backend="gloo", data_group=None)

@@ -1,0 +1,68 @@
+"""How a verb ends: one line for an error, the closing line with the real code, never a traceback unless asked."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from launcher.cli import leave_with
+from launcher.errors import ExitCode, RingmasterError
+from launcher.program import ROOT
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> object:
+    """leave_with sets a handler, as a process of its own would."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def left(verb: Callable[[], int], capsys: pytest.CaptureFixture[str], *, debug: bool = False) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as raised:
+        leave_with(verb, debug=debug)
+    out, err = capsys.readouterr()
+    assert isinstance(raised.value.code, int)
+    return raised.value.code, out.splitlines()[-1], err
+
+
+def fails(error: BaseException) -> Callable[[], int]:
+    def verb() -> int:
+        raise error
+
+    return verb
+
+
+def test_done(capsys: pytest.CaptureFixture[str]) -> None:
+    assert left(lambda: 0, capsys) == (0, "ringmaster: exit 0 (succeeded)", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (RingmasterError("node1: no"), 2, "ringmaster: node1: no\n"),
+        (RingmasterError("no", exit_code=ExitCode.CLUSTER), 4, "ringmaster: no\n"),
+        (KeyboardInterrupt(), 130, "ringmaster: stopped before anything was started\n"),
+        (ZeroDivisionError("oh"), 1, "ringmaster: a mistake in Ringmaster: ZeroDivisionError: oh"),
+    ],
+)
+def test_errors_are_one_line(capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str) -> None:
+    ended, last, err = left(fails(error), capsys)
+    assert (ended, last.startswith(f"ringmaster: exit {code} (")) == (code, True)
+    assert err.startswith(said) and err.count("\n") == 1
+
+
+def test_a_traceback_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Traceback" in left(fails(ZeroDivisionError()), capsys, debug=True)[2]
+
+
+@pytest.mark.parametrize("target", ["/dev/full", None])
+def test_nobody_listening(target: str | None) -> None:
+    code = "from launcher.cli import leave_with; leave_with(lambda: 2)"
+    stream = open(target, "w") if target else None  # noqa: SIM115, PTH123
+    command = [sys.executable, "-c", code] if target else ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, code]
+    done = subprocess.run(command, cwd=ROOT, stdout=stream, stderr=subprocess.PIPE, env=os.environ, timeout=30)
+    assert (done.returncode, done.stderr) == (2, b"")

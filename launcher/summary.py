@@ -1,6 +1,7 @@
 """Writes `summary.json` and `report.html` at a job's end, whatever the end was."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +14,17 @@ from trainer.report import render
 from trainer.summary import RunFigures, read_records, summarize
 
 
-def finish(folder: JobFolder, plan: Plan, outcome: Outcome, started_at: float) -> dict[str, Any]:
-    """Write both files and return the summary."""
+def finish(
+    folder: JobFolder, plan: Plan, outcome: Outcome, started_at: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write both files and return the summary; a disk that refuses them is said, and changes nothing of the outcome."""
     records = read_records(folder.metrics)
     made = summary(folder, plan, outcome, summarize(records), started_at, time.time())
-    write_json(folder.summary, made)
-    folder.report.write_text(render(records, made), encoding="utf-8")
+    try:
+        write_json(folder.summary, made)
+        folder.report.write_text(render(records, made), encoding="utf-8")
+    except OSError as error:
+        say(f"summary.json and report.html can't be written to {folder.path}: {error.strerror}")
     return made
 
 

@@ -118,10 +118,10 @@ def _carry_out(made: Plan, folder: JobFolder, started_at: float) -> int:
         try:
             outcome = Supervisor(made, folder, ProcessRuntime(os.environ), screen).run()
         except Exception:
-            finish(folder, made, Outcome(state="failed", exit_code=ExitCode.FAILED), started_at)
+            finish(folder, made, Outcome(state="failed", exit_code=ExitCode.FAILED), started_at, screen.note)
             raise
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes milliseconds, and must be written
-    summary = finish(folder, made, outcome, started_at)
+    summary = finish(folder, made, outcome, started_at, screen.note)
     if outcome.failure:
         screen.failure(outcome.failure, _shown(folder.logs / f"{outcome.failure.node}.log"))
     screen.result(summary, _shown(folder.report))

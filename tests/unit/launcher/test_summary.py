@@ -22,7 +22,7 @@ def finished(folder: Path, outcome: Outcome, *records: dict[str, object]) -> dic
     job = JobFolder(path=folder / "job")
     create(job, made(facts(2)))
     job.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
-    finish(job, made(facts(2)), outcome, 1000.0)
+    finish(job, made(facts(2)), outcome, 1000.0, print)
     assert "<html" in job.report.read_text()
     return dict(json.loads(job.summary.read_text()))
 
@@ -47,6 +47,13 @@ def test_figures_and_a_checkpoint_relative_to_the_folder(tmp_path: Path) -> None
     assert (summary["state"], summary["exit_code"]) == ("stopped", 130)
     assert (summary["first_step_s"], summary["test_accuracy"], summary["epochs"]) == (2.5, 0.5, 1)
     assert summary["checkpoint"] == "checkpoints/a.pt"
+
+
+def test_a_disk_that_refuses_changes_nothing_of_the_outcome(tmp_path: Path) -> None:
+    job, said = JobFolder(path=tmp_path / "gone"), list[str]()
+    outcome = Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)
+    assert finish(job, made(facts(1)), outcome, 1000.0, said.append)["state"] == "succeeded"
+    assert len(said) == 1 and "can't be written" in said[0]
 
 
 def test_a_failure_has_all_its_fields(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from test_plan import facts, made
 
+from launcher import supervise
 from launcher.errors import ExitCode
 from launcher.job import JobFolder, create
 from launcher.plan import Plan
@@ -117,6 +118,14 @@ def test_a_node_that_cannot_start_leaves_none_running(tmp_path: Path) -> None:
     assert (outcome.state, outcome.exit_code) == ("failed", ExitCode.NOT_STARTED)
     assert outcome.failure is not None and outcome.failure.node == "node2"
     assert seconds < 10
+
+
+def test_who_is_waited_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "_WAIT_S", 0.5)
+    plan = plan_of("import time; time.sleep(1.5)", "")
+    plan = replace(plan, nodes=(plan.nodes[0], replace(plan.nodes[1], argv=("sleep", "1.5"))))
+    _, screen, _ = run(tmp_path, plan)
+    assert screen.notes[0].startswith("waiting for node2 to join (")
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])

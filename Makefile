@@ -55,7 +55,7 @@ lab: control ## a cluster of NODES container nodes on this machine, with GPUS st
 	@exec $(BIN)/python -m tests.lab up --nodes="$$RM_NODES" --gpus="$$RM_GPUS" --engine="$$RM_ENGINE" --unequal="$$RM_UNEQUAL" --registry="$$RM_REGISTRY"
 
 .PHONY: lab-down
-lab-down: control ## remove it again
+lab-down: control ## remove every lab of this checkout again
 	@exec $(BIN)/python -m tests.lab down --purge="$$RM_PURGE"
 
 ##@ Develop
@@ -69,7 +69,7 @@ lint: everything ## all linters
 
 .PHONY: clean
 clean: ## remove what make made here: .venv, caches, fetched data (runs/ is yours and stays)
-	@if [ -d .lab ] && [ -x $(BIN)/python ]; then $(BIN)/python -m tests.lab down --all; fi
+	@if [ -d .lab ]; then { PYTHON="$$RM_PYTHON" $(INSTALL) control && $(BIN)/python -m tests.lab down --all; } || { echo "ringmaster: nothing was cleaned, as the lab (.lab) could not be removed: mend what stands above (a broken .venv: rm -rf .venv), then try again" >&2; exit 1; }; fi
 	@rm -rf .venv data .mypy_cache .pytest_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if [ -d runs ]; then echo "kept: runs/ (your results); remove it yourself if you want"; fi
 

@@ -63,5 +63,6 @@ def train(
 def bench(_connection: Connection, only: str = "", quick: str = "") -> None:
     """Measure, and print the tables with the ratios."""
     from benchmarks import cli
+    from launcher.options import switch
 
-    leave_with(lambda: cli.run(only=only, quick=quick == "1"))
+    leave_with(lambda: cli.run(only=only, quick=switch("QUICK", quick)))

@@ -84,7 +84,11 @@ def _timed(commands: list[list[str]], environment: "os._Environ[str] | dict[str,
         )
         for command in commands
     ]
-    said = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
+    try:
+        said = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.terminate()  # of those that have ended nothing is left to terminate
     for process, command, text in zip(processes, commands, said, strict=True):
         if process.returncode != 0:
             sys.stderr.write(text)

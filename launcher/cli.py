@@ -31,6 +31,9 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
     except KeyboardInterrupt as error:
         code = ExitCode.INTERRUPTED
         _say(error, "stopped before anything was started", debug)
+    except BrokenPipeError:  # whoever read our output has read enough (`| head`)
+        code = ExitCode.SUCCEEDED
+        mute()
     except Exception as error:
         code = ExitCode.FAILED
         _say(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab train --debug shows where)", debug)
@@ -54,5 +57,6 @@ def _terminated(_signum: int, _frame: object) -> NoReturn:
 def _say(error: BaseException, message: str, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
-    sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
     print(f"ringmaster: {message}", file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ def share_gpus(available: Sequence[str], nodes: int, asked: str) -> tuple[tuple[
     `all`: as evenly as it goes, the first nodes get one more; fewer GPUs than nodes: every node gets one, in turn.
     A count: so many each. Ids: those, shared like `all`.
     """
-    if asked == "all" or "," in asked:
+    if not asked.isdigit():
         ids = list(available) if asked == "all" else [word for word in asked.split(",") if word]
         _refuse_absent(ids, available)
         if 0 < len(ids) < nodes:

@@ -76,7 +76,7 @@ def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
             _refuse_warnings(path, said.getvalue())
             if GROUP not in inventory.groups:
                 raise RingmasterError(f"{path}: no group '{GROUP}' in it; list your machines under '{GROUP}: hosts:'")
-            _refuse_unknown_hosts(path, inventory, split_host_pattern(limit))
+            _refuse_unknown_hosts(path, inventory, limit, split_host_pattern(limit))
             inventory.subset(limit or None)
             variables = VariableManager(loader=loader, inventory=inventory)
             return tuple(
@@ -141,8 +141,10 @@ def _plain(value: Any) -> Any:
     return next((kind(value) for kind in (int, float, str) if isinstance(value, kind)), str(value))
 
 
-def _refuse_unknown_hosts(path: Path, inventory: Any, patterns: list[str]) -> None:
+def _refuse_unknown_hosts(path: Path, inventory: Any, limit: str, patterns: list[str]) -> None:
     known = ", ".join(str(host.name) for host in inventory.list_hosts(GROUP))
+    if limit and not any(pattern.strip() for pattern in patterns):
+        raise RingmasterError(f"{path}: LIMIT={limit!r} names no host; known: {known}")
     for pattern in patterns:
         if not inventory.list_hosts(pattern.lstrip("!&")):
             raise RingmasterError(f"{path}: LIMIT names '{pattern}', which is not there; known: {known}")

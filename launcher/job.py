@@ -75,29 +75,42 @@ def choose(runs: Path, name: str) -> JobFolder:
     return JobFolder(path=runs / name)
 
 
-def create(folder: JobFolder, plan: Plan) -> None:
-    """Make the folder, store the plan, and let `runs/latest` name it.
+def create(folder: JobFolder, plan: Plan, *, inherits: JobFolder | None = None) -> None:
+    """Make the folder whole (the plan, the earlier job's checkpoints), then let `runs/latest` name it.
 
     Raises:
-        RingmasterError: another launcher took the name first, or the disk refuses.
+        NameTakenError: another launcher took the name first.
+        RingmasterError: the disk refuses; nothing is left of the folder.
     """
     try:
         folder.path.parent.mkdir(exist_ok=True)
+        try:
+            folder.path.mkdir(mode=0o700)
+        except FileExistsError as error:
+            if not folder.path.parent.is_dir():
+                raise
+            raise NameTakenError(f"{folder.path}: another job took this name just now; choose another NAME") from error
+        try:
+            _fill(folder, plan, inherits)
+        except BaseException:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
     except FileExistsError as error:
         raise RingmasterError(f"{folder.path.parent} is a file, but jobs go into a folder there; move it") from error
-    try:
-        folder.path.mkdir(mode=0o700)
-        folder.logs.mkdir()
-        folder.checkpoints.mkdir()
-        write_json(folder.plan, plan.as_json())
-        _point_latest(folder)
-    except FileExistsError as error:
-        raise NameTakenError(f"{folder.path}: another job took this name just now; choose another NAME") from error
-    except OSError as error:
+    except (OSError, shutil.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise RingmasterError(
-            f"{folder.path}: can't be written ({error.strerror}); free space or mend its mode",
-            exit_code=ExitCode.NOT_STARTED,
+            f"{folder.path}: can't be written ({reason}); free space or mend its mode", exit_code=ExitCode.NOT_STARTED
         ) from error
+
+
+def _fill(folder: JobFolder, plan: Plan, inherits: JobFolder | None) -> None:
+    folder.logs.mkdir()
+    folder.checkpoints.mkdir()
+    if inherits:
+        inherit_checkpoints(inherits, folder, linked=plan.script is None)
+    write_json(folder.plan, plan.as_json())
+    _point_latest(folder)
 
 
 def _point_latest(folder: JobFolder) -> None:
@@ -105,6 +118,7 @@ def _point_latest(folder: JobFolder) -> None:
     if link.exists() and not link.is_symlink():
         return  # the user's own file or folder of that name stays
     new = folder.path.parent / f".{_LATEST}-{os.getpid()}"
+    new.unlink(missing_ok=True)  # of a launcher that was killed just here and had our process id
     new.symlink_to(folder.name)
     new.replace(link)
 
@@ -164,6 +178,7 @@ def inherit_checkpoints(source: JobFolder, target: JobFolder, *, linked: bool) -
         target.checkpoints,
         copy_function=link if linked else shutil.copy2,
         dirs_exist_ok=True,
+        symlinks=True,
         ignore=shutil.ignore_patterns(_SPOILT),
     )
 

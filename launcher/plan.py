@@ -196,10 +196,7 @@ def _node_plan(
         environment["RINGMASTER_RESUME"] = "1"
     if request.data:
         environment["RINGMASTER_DATA"] = str(request.data)
-    if fact.gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(fact.gpus)
-    elif request.gpus == "0":
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(fact.gpus)  # also none: what is not planned is not used
     return NodePlan(
         name=fact.name,
         runtime=fact.runtime,

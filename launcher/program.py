@@ -78,15 +78,15 @@ def code_root(script: Path) -> Path:
 def local_rank_flag(script: Path, tree: ast.Module) -> str:
     """The spelling of the local-rank option that the script, or a module beside it that it imports, declares."""
     declared: set[str] = set()
-    waiting, seen = [tree], {script}
+    waiting, seen = [(script.parent, tree)], {script}
     while waiting:
-        module = waiting.pop()
+        folder, module = waiting.pop()
         declared |= _declared_options(module)
-        for beside in _modules_beside(script.parent, module):
+        for beside in _modules_beside(script.parent, folder, module):
             if beside not in seen and beside.is_file():
                 seen.add(beside)
                 with suppress(RingmasterError):  # one that can't be parsed may never be imported
-                    waiting.append(_parse(beside))
+                    waiting.append((beside.parent, _parse(beside)))
     return next((flag for flag in _LOCAL_RANK_FLAGS if flag in declared), "")
 
 
@@ -114,12 +114,17 @@ def _declared_options(module: ast.Module) -> set[str]:
     }
 
 
-def _modules_beside(folder: Path, module: ast.Module) -> Iterator[Path]:
-    """Files in `folder` and its packages that `module` may import."""
+def _modules_beside(top: Path, own: Path, module: ast.Module) -> Iterator[Path]:
+    """Files below `top`, the script's folder, that `module`, which is in folder `own`, may import."""
     for node in ast.walk(module):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or "", *(f"{node.module}.{name}" for name in names)]
+        names, folder = [], top
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            prefix = [node.module] if node.module else []
+            names = [*prefix, *(".".join([*prefix, alias.name]) for alias in node.names)]
+            if node.level:
+                folder = (own, *own.parents)[min(node.level - 1, len(own.parents))]
         for name in names:
             path = folder.joinpath(*name.split("."))
             yield from (path.with_name(f"{path.name}.py"), path / "__init__.py")

@@ -41,8 +41,8 @@ def parse_gpus(text: str) -> str:
     """`GPUS`: `all`, a count, or device ids with commas; empty is all."""
     if not text:
         return "all"
-    if not re.fullmatch(r"all|[0-9]{1,4}|[\w-]+(,[\w-]+)+,?", text):
-        raise RingmasterError(f"GPUS={text}: must be 'all', a count per node, or device ids such as 0,2")
+    if not re.fullmatch(r"all|[0-9]{1,4}|\w[\w-]*(,\w[\w-]*)*,?", text):
+        raise RingmasterError(f"GPUS={text}: must be 'all', a count per node, or device ids such as 0,2 (one: 2,)")
     return text
 
 

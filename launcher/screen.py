@@ -107,12 +107,14 @@ class Screen:
         """The box: who, why, the last lines, what to do."""
         who = failure.node if failure.rank is None else f"{failure.node} rank {failure.rank}"
         body = Text.assemble((failure.reason, "bold"))
-        body.append(f"\nexit code {failure.exit_code}" + (f" ({failure.signal})" if failure.signal else ""))
+        if failure.exit_code is not None:
+            body.append(f"\nexit code {failure.exit_code}" + (f" ({failure.signal})" if failure.signal else ""))
         if failure.log_tail:
             body.append("\n\n" + "\n".join(failure.log_tail) + "\n", "dim")
         if failure.hint:
             body.append(f"\nhint: {failure.hint}", "yellow")
-        body.append(f"\nall of its output: {logs}")
+        if failure.log_tail:
+            body.append(f"\nall of its output: {logs}")
         if self._console.is_terminal:
             self._print(Panel(body, title=Text(f"FAILED: {who}", style="bold red"), box=ROUNDED, border_style="red"))
         else:  # no frame: lines stay whole, for grep and for copying

@@ -1,6 +1,7 @@
 """The `ringmaster_…` variables of an inventory: their names, and what each may be."""
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,9 @@ def _count(value: Any) -> bool:
 
 
 def _variables(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(item, str | int | float) for item in value.values())
+    return isinstance(value, Mapping) and all(
+        re.fullmatch(r"[A-Za-z_]\w*", str(name)) and isinstance(item, str | int | float) for name, item in value.items()
+    )
 
 
 def _text(value: Any) -> bool:

@@ -266,7 +266,10 @@ class Supervisor:
             if not echo:
                 self._asked.append(signum)
 
-        before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        # What was ignored when we were started (`nohup`: SIGHUP) stays ignored.
+        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        heard = [each for each in wanted if signal.getsignal(each) != signal.SIG_IGN]
+        before = {each: signal.signal(each, ask) for each in heard}
         try:
             yield
         finally:

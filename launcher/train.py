@@ -13,7 +13,7 @@ from launcher.errors import ExitCode, RingmasterError
 from launcher.facts import gather, refuse_unseen_gpus
 from launcher.gpus import with_shared_gpus
 from launcher.inventory import Host
-from launcher.job import JobFolder, NameTakenError, choose, create, earlier, inherit_checkpoints
+from launcher.job import JobFolder, NameTakenError, choose, create, earlier
 from launcher.options import TrainOptions, inventory_path, switch, to_request
 from launcher.plan import Places, Plan, make_plan
 from launcher.process import ProcessRuntime
@@ -53,14 +53,12 @@ def run(options: TrainOptions, *, started_at: float) -> int:
         refuse_unseen_gpus(made)
     while True:
         try:
-            create(folder, made)
+            create(folder, made, inherits=from_job.folder if from_job else None)
             break
         except NameTakenError:
             if options.name:
                 raise
             made, folder = _planned(options, asked, hosts, resumes=from_job is not None)
-    if from_job:
-        inherit_checkpoints(from_job.folder, folder, linked=made.script is None)
     return _carry_out(made, folder, started_at)
 
 
@@ -74,6 +72,9 @@ def _planned(options: TrainOptions, asked: Request, hosts: Sequence[Host], *, re
 def _plan(folder: JobFolder, asked: Request, hosts: Sequence[Host], *, resumes: bool) -> Plan:
     found = gather(choose_nodes(hosts, asked.nodes))
     settings = found[0].settings
+    for name in ("gpus", "data_dir"):
+        if len({str(fact.settings.get(name)) for fact in found}) > 1:
+            raise RingmasterError(f"ringmaster_{name} differs between nodes, but they are one machine; give one value")
     gpus = str(settings["gpus"]) if "gpus" in settings and asked.gpus == "all" else asked.gpus
     facts = with_shared_gpus(found, gpus)
     places = Places(

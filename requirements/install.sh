@@ -15,6 +15,7 @@ fail() {
 }
 
 up_to_date() {
+    [ -x "$venv/bin/python" ] && [ ! -e "$stamps/installing" ] || return 1
     [ "$(cat "$stamps/place" 2>/dev/null)" = "$PWD" ] || return 1
     for layer in $layers; do
         cmp -s "requirements/$layer.txt" "$stamps/$layer" || return 1
@@ -89,6 +90,7 @@ check_disk() {
 install_layer() {
     check_disk "$1" "$(size_of "$1")"
     printf 'ringmaster: installing %s (requirements/%s.txt)\n' "$1" "$1"
+    : >"$stamps/installing"  # while it stands, packages may be there in part
     if [ -x "$venv/bin/uv" ]; then
         use_pips_index
         UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-1} \
@@ -97,6 +99,7 @@ install_layer() {
         "$venv/bin/python" -m pip install --require-hashes -r "requirements/$1.txt"
     fi || fail "installing $1 failed, see above; is the network (or a proxy) set up? Run the same command again to go on"
     cp "requirements/$1.txt" "$stamps/$1"
+    rm "$stamps/installing"
 }
 
 up_to_date && exit 0
@@ -106,7 +109,10 @@ if command -v flock >/dev/null && [ -z "${RINGMASTER_INSTALLING:-}" ]; then
     RINGMASTER_INSTALLING=1 exec flock requirements "$PWD/requirements/install.sh" "$@"
 fi
 
-if [ "$(cat "$stamps/place" 2>/dev/null)" != "$PWD" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+# An installation that was interrupted can't be gone on with: a package half there passes for whole. Made anew, it
+# takes what was already fetched from the cache.
+if [ "$(cat "$stamps/place" 2>/dev/null)" != "$PWD" ] || [ -e "$stamps/installing" ] ||
+    ! "$venv/bin/python" -c '' 2>/dev/null; then
     make_venv
 fi
 for layer in $layers; do

@@ -187,6 +187,9 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     flags = vars(_parser().parse_args(list(argv)))
     if flags["resume"] not in ("auto", "none") and not _exists(flags["resume"]):
         raise UserError(f"argument --resume: {flags['resume']!r} is neither auto, none nor a path here", exit_code=2)
+    must_resume = env.get("RINGMASTER_RESUME") == "1"
+    if must_resume and flags["resume"] == "none":
+        raise UserError("argument --resume: none contradicts RESUME; leave one of them away", exit_code=2)
     backend = env.get("RINGMASTER_BACKEND") or "auto"
     if backend not in ("auto", "nccl", "gloo"):
         raise UserError(f"RINGMASTER_BACKEND: {backend!r} is not one of auto, nccl, gloo", exit_code=2)
@@ -202,7 +205,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         checkpoint_dir=_from_env(env, "CHECKPOINT_DIR"),
         job=env.get("RINGMASTER_JOB") or None,
         planned_gpus=int(gpus),
-        must_resume=env.get("RINGMASTER_RESUME") == "1",
+        must_resume=must_resume,
     )
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +72,8 @@ def _pull(client: docker.DockerClient, name: str, host: Host) -> str:
 
 
 def _import(client: docker.DockerClient, wanted: Recipe, host: Host, name: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="ringmaster-lab-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ringmaster-lab-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # apt unpacks as a user of its own
         tar = Path(folder) / "base.tar"
         _mmdebstrap(wanted, host, tar)
         repository, _, tag = name.partition(":")
@@ -92,9 +92,10 @@ def _mmdebstrap(wanted: Recipe, host: Host, tar: Path) -> None:
         '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_*',
         wanted.codename, str(tar), *(["-"] if host.apt_sources else []),
     ]  # fmt: skip
-    done = subprocess.run(
-        words, input=host.apt_sources, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=900
-    )
+    # Its mounts in a namespace of their own end with it, however it ends; what it unpacks lies beside the tar.
+    if os.geteuid() == 0:
+        words = ["unshare", "--mount", *words]
+    done = command.on_host(words, text=host.apt_sources, environment={"TMPDIR": str(tar.parent)}, timeout=900)
     if done.returncode:
         said = "; ".join(line for line in done.stdout.splitlines() if line.startswith("E:")) or done.stdout[-300:]
         raise RingmasterError(

@@ -1,9 +1,15 @@
 """What every fault has: it can be done and undone, from any process, and is undone when its `with` block ends."""
 
 import contextlib
+import dataclasses
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+
+def setting(default: Any, meaning: str) -> Any:
+    """A field of a fault that is an option on the command line, with what it means there."""
+    return dataclasses.field(default=default, metadata={"help": meaning})
 
 
 class Fault(ABC):
@@ -15,13 +21,17 @@ class Fault(ABC):
     @abstractmethod
     def undo(self) -> None: ...
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Apply it, or, where that fails, leave nothing of it."""
         try:
             self.apply()
         except BaseException:
             with contextlib.suppress(Exception):  # what was done of it; the first error is the one to show
                 self.undo()
             raise
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(

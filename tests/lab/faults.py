@@ -1,14 +1,17 @@
 """Faults of nodes: killed, frozen, rebooting, cut off, full, short of memory. Each with its undo."""
 
+import contextlib
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.lab import ready
-from tests.lab.fault import Fault
+from launcher.errors import RingmasterError
+from tests.lab import check, ready
+from tests.lab.fault import Fault, setting
 from tests.lab.files import File, clock_environment, environment_file
 from tests.lab.node import Node
+from tests.lab.spec import LEAST_MEMORY_MB, MOST_MEMORY_MB, MOST_SECONDS
 
 # Before ufw's rules and everybody else's, and untouched by `ufw reset`: the raw table sees a packet first.
 _FIRST = ("iptables", "-w", "-t", "raw")
@@ -39,7 +42,10 @@ class Freeze(Fault):
     node: Node
 
     def apply(self) -> None:
-        if self.node.state == "running":
+        state = self.node.state
+        if state not in {"running", "paused"}:
+            raise RingmasterError(f"{self.node.name} is {state} and can't be frozen; `kill --undo` boots it")
+        if state == "running":
             self.node.container.pause()
 
     def undo(self) -> None:
@@ -62,18 +68,28 @@ class Reboot(Fault):
 
 @dataclass(frozen=True)
 class Partition(Fault):
-    """No packet passes between two nodes, and neither is told."""
+    """No packet passes between two nodes, on any of their cards, and neither is told."""
 
     node: Node
     other: Node
 
+    def __post_init__(self) -> None:
+        if self.node.name == self.other.name:
+            raise RingmasterError(f"partition {self.node.name} {self.other.name}: name two different nodes")
+
     def apply(self) -> None:
-        for here, there in ((self.node, self.other), (self.other, self.node)):
-            _drop(here, "-s", there.address)
+        for here, there in self._directions:
+            for address in there.addresses:
+                _drop(here, "-s", address)
 
     def undo(self) -> None:
-        for here, there in ((self.node, self.other), (self.other, self.node)):
-            _pass(here, "-s", there.address)
+        with contextlib.ExitStack() as both:  # the second also where the first fails
+            for here, there in self._directions:
+                both.callback(_pass_all, here, there.addresses)
+
+    @property
+    def _directions(self) -> tuple[tuple[Node, Node], tuple[Node, Node]]:
+        return (self.node, self.other), (self.other, self.node)
 
 
 @dataclass(frozen=True)
@@ -96,10 +112,13 @@ class CutSsh(Fault):
 
 @dataclass(frozen=True)
 class FillDisk(Fault):
-    """The node's disk has only `left_mb` MiB left. Takes no room on this machine."""
+    """The node's disk, which is its /var, has only some MiB left. Takes no room on this machine."""
 
     node: Node
-    left_mb: int = 0
+    left_mb: int = setting(0, "MiB that stay free")
+
+    def __post_init__(self) -> None:
+        check.number("--left-mb", self.left_mb, 0, self.node.spec.disk_gb << 10)
 
     def apply(self) -> None:
         self.undo()
@@ -114,10 +133,13 @@ class FillDisk(Fault):
 
 @dataclass(frozen=True)
 class LimitMemory(Fault):
-    """The node, with all that its engine runs, has `mb` MiB of memory."""
+    """The node, with all that its engine runs, has only some MiB of memory."""
 
     node: Node
-    mb: int = 512
+    mb: int = setting(512, "MiB of memory, without swap")
+
+    def __post_init__(self) -> None:
+        check.number("--mb", self.mb, LEAST_MEMORY_MB, MOST_MEMORY_MB)
 
     def apply(self) -> None:
         self.node.container.update(mem_limit=f"{self.mb}m", memswap_limit=f"{self.mb}m")
@@ -133,7 +155,10 @@ class Pin(Fault):
     """The node, with all that its engine runs, computes on these cores of the machine only."""
 
     node: Node
-    cores: str = "0"
+    cores: str = setting("0", "such as 0, 0-1 or 0,2")
+
+    def __post_init__(self) -> None:
+        check.cores("--cores", self.cores)
 
     def apply(self) -> None:
         # On cgroup v1 a group can't become smaller than the groups in it: those first, the innermost before all.
@@ -159,10 +184,13 @@ class Pin(Fault):
 
 @dataclass(frozen=True)
 class ClockOffset(Fault):
-    """Whoever logs in from now on, by ssh and through sudo, sees a clock that is `seconds` ahead."""
+    """Whoever logs in from now on, by ssh and through sudo, sees a clock that is ahead."""
 
     node: Node
-    seconds: int = 30
+    seconds: int = setting(30, "how much; less than 0: behind")
+
+    def __post_init__(self) -> None:
+        check.number("--seconds", self.seconds, -MOST_SECONDS, MOST_SECONDS)
 
     def apply(self) -> None:
         self._write(self.seconds)
@@ -190,5 +218,12 @@ def _drop(node: Node, *match: str) -> None:
 
 
 def _pass(node: Node, *match: str) -> None:
-    if node.succeeds(*_FIRST, "-C", "PREROUTING", *match, "-j", "DROP"):
+    """The rules of a node that is down went with it; a frozen one still has them, and says so."""
+    up = node.state in {"running", "paused"}
+    if up and node.succeeds(*_FIRST, "-C", "PREROUTING", *match, "-j", "DROP"):
         node.run(*_FIRST, "-D", "PREROUTING", *match, "-j", "DROP")
+
+
+def _pass_all(node: Node, addresses: Iterable[str]) -> None:
+    for address in addresses:
+        _pass(node, "-s", address)

@@ -2,13 +2,15 @@
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.lab.fault import Fault
+from launcher.errors import RingmasterError
+from tests.lab import check
+from tests.lab.fault import Fault, setting
 from tests.lab.node import Node
-from tests.lab.spec import NodeSpec
+from tests.lab.spec import DRIVER, NodeSpec
 
 
 def initial(spec: NodeSpec) -> dict[str, Any]:
@@ -18,6 +20,7 @@ def initial(spec: NodeSpec) -> dict[str, Any]:
         "count": spec.gpus,
         "model": spec.gpu_model,
         "driver": spec.driver,
+        "other_driver": "",
         "driver_loaded": True,
         "missing": [],
         "processes": [],
@@ -30,11 +33,37 @@ def write(folder: Path, state: dict[str, Any]) -> None:
 
 def change(node: Node, **changed: Any) -> None:
     """Change what the node's nvidia-smi shows from now on."""
-    write(node.folder, {**json.loads((node.folder / "gpus.json").read_text()), **changed})
+    write(node.folder, {**read(node), **changed})
+
+
+def read(node: Node) -> dict[str, Any]:
+    """What it shows now; a node of before a setting was thought of has its initial value."""
+    return {**initial(node.spec), **json.loads((node.folder / "gpus.json").read_text())}
+
+
+def faults(shown: dict[str, Any]) -> list[str]:
+    """The stand-ins' misbehaviour in words for a list."""
+    found = [f"missing_gpu={number}" for number in shown["missing"]]
+    found += [f"shown_driver={shown['other_driver']}"] if shown["other_driver"] else []
+    found += [] if shown["driver_loaded"] else ["no_driver"]
+    return found + [f"busy_gpu={process['gpu']}" for process in shown["processes"]]
+
+
+def reset(node: Node) -> None:
+    """Show again what the node was asked to be."""
+    if read(node) != initial(node.spec):
+        write(node.folder, initial(node.spec))
+    settings = node.read_settings()
+    if settings["GPU"] != str(int(node.spec.gpus > 0)):
+        set_gpus(node, count=node.spec.gpus)
+    if settings["TOOLKIT"] != str(int(node.spec.toolkit)):
+        set_toolkit(node, present=node.spec.toolkit)
 
 
 def set_gpus(node: Node, *, count: int, model: str = "", driver: str = "") -> None:
     """Give the node `count` GPUs; 0 takes nvidia-smi away."""
+    # A node of these would be right: so are they.
+    replace(node.spec, gpus=count, gpu_model=model or node.spec.gpu_model, driver=driver or node.spec.driver)
     change(node, count=count, model=model or node.spec.gpu_model, driver=driver or node.spec.driver)
     node.change_settings(GPU=int(count > 0))
     node.run("/usr/lib/ringmaster-lab/link-stand-ins")
@@ -49,18 +78,27 @@ def set_toolkit(node: Node, *, present: bool) -> None:
         node.run("systemctl", "restart", "docker")
 
 
+def _check_gpu(node: Node, gpu: int) -> None:
+    count = read(node)["count"]
+    if not 0 <= gpu < count:
+        raise RingmasterError(f"--gpu={gpu}: {node.name} has {count} GPUs, the first is 0; see `gpus --help`")
+
+
 @dataclass(frozen=True)
 class MissingGpu(Fault):
     """A GPU has fallen off: nvidia-smi doesn't list it."""
 
     node: Node
-    gpu: int = 0
+    gpu: int = setting(0, "its number; several may be missing, one call for each")
+
+    def __post_init__(self) -> None:
+        _check_gpu(self.node, self.gpu)
 
     def apply(self) -> None:
-        change(self.node, missing=[self.gpu])
+        change(self.node, missing=sorted({*read(self.node)["missing"], self.gpu}))
 
     def undo(self) -> None:
-        change(self.node, missing=[])
+        change(self.node, missing=sorted({*read(self.node)["missing"]} - {self.gpu}))
 
 
 @dataclass(frozen=True)
@@ -68,13 +106,16 @@ class OldDriver(Fault):
     """The node's driver is of another version."""
 
     node: Node
-    version: str = "535.183.01"
+    version: str = setting("535.183.01", "the version it shows")
+
+    def __post_init__(self) -> None:
+        check.pattern("--version", self.version, DRIVER, "a version such as 535.183.01")
 
     def apply(self) -> None:
-        change(self.node, driver=self.version)
+        change(self.node, other_driver=self.version)
 
     def undo(self) -> None:
-        change(self.node, driver=self.node.spec.driver)
+        change(self.node, other_driver="")
 
 
 @dataclass(frozen=True)
@@ -95,8 +136,12 @@ class BusyGpu(Fault):
     """Somebody else's process holds memory of a GPU."""
 
     node: Node
-    gpu: int = 0
-    mib: int = 40000
+    gpu: int = setting(0, "its number")
+    mib: int = setting(40000, "MiB of its memory that are held")
+
+    def __post_init__(self) -> None:
+        _check_gpu(self.node, self.gpu)
+        check.number("--mib", self.mib, 1, 10**6)
 
     def apply(self) -> None:
         change(self.node, processes=[{"gpu": self.gpu, "pid": 4242, "name": "python3", "mib": self.mib}])
@@ -110,7 +155,10 @@ class Xid(Fault):
     """The kernel's log of this node shows an Xid, the driver's report of a GPU's fault."""
 
     node: Node
-    code: int = 79
+    code: int = setting(79, "the Xid, such as 79 (fallen off the bus) or 48 (memory error)")
+
+    def __post_init__(self) -> None:
+        check.number("--code", self.code, 1, 999)
 
     def apply(self) -> None:
         text = {79: "GPU has fallen off the bus.", 48: "DBE (double bit error)", 94: "Contained memory error"}

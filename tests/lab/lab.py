@@ -2,22 +2,24 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import docker
 from docker.models.containers import Container
 
 from launcher.errors import ExitCode, RingmasterError
-from tests.lab import access, engine, host, image, making, network, node, ready, registry
+from tests.lab import access, engine, gpus, host, image, making, network, node, ready, registry
 from tests.lab.access import Door
 from tests.lab.files import Wiring
 from tests.lab.making import Maker
 from tests.lab.node import SPEC_FILE, Node
-from tests.lab.place import NODE_LABEL, SPEC_LABEL, STATE, Place
+from tests.lab.place import LABEL, NODE_LABEL, SPEC_LABEL, Place, places
 from tests.lab.say import say, step
 from tests.lab.spec import LabSpec, NodeSpec
 
@@ -44,9 +46,12 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
 
     Those named in `renew` are made anew in any case.
     """
+    _check_tools()
     client = engine.ensure()
     here = host.read()
-    with _alone(place):
+    with _alone():
+        place.state.mkdir(parents=True, exist_ok=True)
+        place.state.chmod(0o700)
         wirings = making.wire(client, place, spec.nodes, here.mtu)
         main = network.find(client, place, network.MAIN)
         assert main is not None
@@ -71,6 +76,8 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
                 fresh.append(wanted)
         for name, found in present.items():
             _remove(place, name, found)
+        if not any(wiring.second_address for wiring in wirings.values()):
+            network.remove(client, place, network.ASIDE)
         lab = _start(client, place, maker, wirings, fresh)
         if spec.registry:
             registry.up(client, place, here, lab.nodes.values())
@@ -82,19 +89,25 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
 def down(place: Place) -> None:
     """Remove everything of this lab: containers, networks, disks, files; with the checkout's last lab, the images."""
     client = engine.connect()
-    if client is not None:
-        containers = client.containers.list(all=True, filters=place.filters)
-        if containers:
-            with step(f"removing {len(containers)} containers"):
-                _each(containers, lambda found: found.remove(force=True, v=True))
-        for found in client.networks.list(filters=place.filters):
-            found.remove()
-    elif place.state.exists():
-        say("no Docker engine answers: removing this lab's files only")
-    access.remove(place)
-    shutil.rmtree(place.state, ignore_errors=True)
-    if client is not None and not any(STATE.glob("*/nodes")):
-        image.remove(client)
+    with _alone():
+        try:
+            if client is not None:
+                _remove_from_engine(client, place)
+            elif place.state.exists():
+                say(f"no Docker engine answers: removing the files of the lab '{place.name}' only")
+        finally:  # the key goes in any case; what is left in the engine is found again by its label
+            access.remove(place)
+            shutil.rmtree(place.state, ignore_errors=True)
+        if client is not None and not existing(client):
+            image.remove(client)
+
+
+def existing(client: docker.DockerClient | None) -> list[Place]:
+    """Every lab of this checkout, whole or not."""
+    found = [] if client is None else client.containers.list(all=True, filters={"label": LABEL})
+    networks = [] if client is None else client.networks.list(filters={"label": LABEL})
+    labels = [one.labels[LABEL] for one in found]
+    return places([*labels, *(one.attrs["Labels"][LABEL] for one in networks)])
 
 
 def find(place: Place) -> Lab:
@@ -109,6 +122,24 @@ def find(place: Place) -> Lab:
     return lab
 
 
+def _remove_from_engine(client: docker.DockerClient, place: Place) -> None:
+    containers = client.containers.list(all=True, filters=place.filters)
+    if containers:
+        with step(f"removing {len(containers)} containers"):
+            _each(containers, lambda found: found.remove(force=True, v=True))
+    for role in (network.MAIN, network.ASIDE):
+        network.remove(client, place, role)
+
+
+def _check_tools() -> None:
+    for program, package in (("ssh", "openssh-client"), ("ssh-keygen", "openssh-client"), ("ip", "iproute2")):
+        if not shutil.which(program):
+            raise RingmasterError(
+                f"the lab needs `{program}`, which is not on PATH; install it (package {package})",
+                exit_code=ExitCode.NOT_STARTED,
+            )
+
+
 def _start(
     client: docker.DockerClient,
     place: Place,
@@ -120,7 +151,9 @@ def _start(
     with step(f"starting {what}") if fresh else contextlib.nullcontext():
         _each(fresh, lambda spec: maker.make(spec, wirings[spec.name]))
         lab = _attach(client, place)
-        _each(list(lab.nodes.values()), ready.await_systemd)
+        new = {spec.name for spec in fresh}
+        _each(list(lab.nodes.values()), lambda found: ready.await_systemd(found, fresh=found.name in new))
+        _each([found for found in lab.nodes.values() if found.name not in new], gpus.reset)
         access.write(place, [_door(found) for found in lab.nodes.values()])
         _each(list(lab.nodes), lambda name: ready.await_ssh(place, name))
     return lab
@@ -171,9 +204,18 @@ def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]
 
 
 @contextlib.contextmanager
-def _alone(place: Place) -> Iterator[None]:
-    """One `up` of a lab at a time: two would make each node twice."""
-    place.state.mkdir(parents=True, exist_ok=True)
-    with (place.state / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def _alone() -> Iterator[None]:
+    """One `up` or `down` of this checkout at a time: two would make each node twice, or remove what is being made.
+
+    The lock is on a folder of the source: it needs no file of its own, which `down` would have to leave or to remove.
+    """
+    folder = os.open(Path(__file__).parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another command or test of this checkout is making or removing a lab: waiting for it")
+            fcntl.flock(folder, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(folder)

@@ -3,7 +3,8 @@
 import shlex
 from dataclasses import dataclass
 
-from tests.lab.fault import Fault
+from tests.lab import check
+from tests.lab.fault import Fault, setting
 from tests.lab.node import Node
 
 _PORT = 5201
@@ -45,23 +46,25 @@ with contextlib.suppress(OSError), connection:
 
 @dataclass(frozen=True)
 class Shape(Fault):
-    """What the node sends passes at `rate` (tc's words: 100mbit, 1gbit). For both directions shape both nodes."""
+    """What the node sends, by each of its cards, passes at a rate. For both directions shape both nodes."""
 
     node: Node
-    rate: str = "1gbit"
+    rate: str = setting("1gbit", "such as 100mbit or 1gbit")
+
+    def __post_init__(self) -> None:
+        check.pattern("--rate", self.rate, r"[1-9]\d{0,5}[kmg]bit", "such as 100mbit or 1gbit")
 
     def apply(self) -> None:
-        self.node.run(
-            "tc", "qdisc", "replace", "dev", self._device, "root", "tbf",
-            "rate", self.rate, "burst", "256k", "latency", "50ms",
-        )  # fmt: skip
+        for device in self.node.devices():
+            self.node.run(
+                "tc", "qdisc", "replace", "dev", device, "root", "tbf",
+                "rate", self.rate, "burst", "256k", "latency", "50ms",
+            )  # fmt: skip
 
     def undo(self) -> None:
-        self.node.run("tc", "qdisc", "del", "dev", self._device, "root", check=False)
-
-    @property
-    def _device(self) -> str:
-        return self.node.read_settings()["INTERFACE"]
+        if self.node.state in {"running", "paused"}:  # of a node that is down nothing is left to take back
+            for device in self.node.devices():
+                self.node.run("tc", "qdisc", "del", "dev", device, "root", check=False)
 
 
 def bandwidth(sender: Node, receiver: Node, *, seconds: float = 2.0) -> float:

@@ -98,7 +98,7 @@ def host_arguments(spec: NodeSpec, folder: Path, network_name: str) -> dict[str,
 def wire(client: docker.DockerClient, place: Place, specs: tuple[NodeSpec, ...], mtu: int) -> dict[str, Wiring]:
     """Give every node its addresses; makes the second network only where a node wants it."""
     _, main = network.provide(client, place, network.MAIN, mtu)
-    aside = None
+    aside = None  # where one is left over, it goes once no node is in it
     if any(spec.second_interface for spec in specs):
         _, aside = network.provide(client, place, network.ASIDE, mtu)
     wirings = {}

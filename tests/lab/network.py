@@ -13,6 +13,7 @@ from docker.types import IPAMConfig, IPAMPool
 
 from launcher.errors import ExitCode, RingmasterError
 from tests.lab.place import CHECKOUT, LABEL, Place
+from tests.lab.say import say
 
 ROLE_LABEL = "ringmaster.lab.network"
 MAIN, ASIDE = "main", "aside"
@@ -47,7 +48,7 @@ def candidates(seed: str, used: Iterable[str]) -> Iterator[str]:
     """Subnets to try, beginning at a place of the seed's own, without those that overlap what is in use."""
     networks = (ipaddress.ip_network(text, strict=False) for text in used)
     taken = [network for network in networks if isinstance(network, ipaddress.IPv4Network) and network.prefixlen]
-    pool = list(_POOL.subnets(new_prefix=24))
+    pool = [subnet for subnet in _POOL.subnets(new_prefix=24) if isinstance(subnet, ipaddress.IPv4Network)]
     start = int(seed, 16) % len(pool)
     for subnet in pool[start:] + pool[:start]:
         if not any(subnet.overlaps(network) for network in taken):
@@ -65,6 +66,17 @@ def provide(client: docker.DockerClient, place: Place, role: str, mtu: int) -> t
 def find(client: docker.DockerClient, place: Place, role: str) -> Network | None:
     labels = [f"{LABEL}={place.label}", f"{ROLE_LABEL}={role}"]
     return next(iter(client.networks.list(filters={"label": labels})), None)
+
+
+def remove(client: docker.DockerClient, place: Place, role: str) -> None:
+    """Remove the lab's networks of that role; a container of somebody else's that was put into one loses it."""
+    labels = [f"{LABEL}={place.label}", f"{ROLE_LABEL}={role}"]
+    for network in client.networks.list(filters={"label": labels}):
+        network.reload()
+        for stranger in network.containers:
+            say(f"{stranger.name} is no lab node and was in the lab's network: disconnected")
+            network.disconnect(stranger, force=True)
+        network.remove()
 
 
 def _create(client: docker.DockerClient, place: Place, role: str, mtu: int) -> Network:

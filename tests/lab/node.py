@@ -6,6 +6,7 @@ from pathlib import Path
 
 from docker.errors import APIError
 from docker.models.containers import Container
+from requests.exceptions import RequestException
 
 from launcher.errors import ExitCode, RingmasterError
 from tests.lab import command
@@ -60,6 +61,21 @@ class Node:
         (self.folder / "settings").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """One for each network card."""
+        settings = self.read_settings()
+        return tuple(filter(None, (settings["ADDRESS"], settings["SECOND_ADDRESS"])))
+
+    def devices(self) -> list[str]:
+        """The names of its network cards, as they are now."""
+        found = json.loads(self.run("ip", "-json", "-4", "address"))
+        return [
+            link["ifname"]
+            for link in found
+            if {address["local"] for address in link["addr_info"]} & set(self.addresses)
+        ]
+
+    @property
     def state(self) -> str:
         """The engine's word for it: running, paused, exited, restarting, …"""
         self.container.reload()
@@ -68,10 +84,10 @@ class Node:
     def _exec(self, words: tuple[str, ...]) -> tuple[int, str]:
         try:
             return command.run(self.container, *words)
-        except APIError as error:
+        except (APIError, RequestException) as error:
+            said = error.explanation if isinstance(error, APIError) else "it does not answer the engine"
             raise RingmasterError(
-                f"{self.name}: {error.explanation}; `python -m tests.lab status` shows the lab",
-                exit_code=ExitCode.CLUSTER,
+                f"{self.name}: {said}; `python -m tests.lab status` shows the lab", exit_code=ExitCode.CLUSTER
             ) from error
 
 

@@ -1,10 +1,10 @@
 """The distribution's packages on this machine: install some and say which came, remove those again."""
 
-import os
 import subprocess
 from collections.abc import Callable
 
 from launcher.errors import ExitCode, RingmasterError
+from tests.lab import command
 
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "a"}
 # Another apt may hold the lock (unattended upgrades after boot): wait for it rather than fail.
@@ -35,10 +35,7 @@ def _installed() -> set[str]:
 
 
 def _run(*words: str) -> None:
-    done = subprocess.run(
-        [*_APT, *words], env={**os.environ, **_QUIET}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
-    )  # fmt: skip
+    done = command.on_host([*_APT, *words], environment=_QUIET, timeout=600)
     if done.returncode:
         last = " ".join((done.stdout.strip().splitlines() or ["no output"])[-1].split())
         raise RingmasterError(

@@ -88,7 +88,7 @@ def _find(client: docker.DockerClient, place: Place) -> Container | None:
 
 def _create(client: docker.DockerClient, place: Place, host: Host) -> Container:
     net, subnet = network.provide(client, place, network.MAIN, host.mtu)
-    return client.containers.run(
+    started: Container = client.containers.run(  # type: ignore[call-overload]  # the stubs lag behind: ports may be None
         image.provide(client, "registry", host),
         ["sh", "-c", _SCRIPT],
         detach=True,
@@ -101,6 +101,7 @@ def _create(client: docker.DockerClient, place: Place, host: Host) -> Container:
         networking_config={str(net.name): client.api.create_endpoint_config(ipv4_address=subnet.registry)},
         restart_policy={"Name": "unless-stopped"},
     )
+    return started
 
 
 def _answers(container: Container) -> bool:

@@ -1,22 +1,25 @@
-"""One lab for all tests that need machines: the one that is up, if it fits, else one of their own."""
+"""One lab for all tests that need machines: their own, never the user's."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from launcher.errors import RingmasterError
 from tests.lab import engine, lab, spec
 from tests.lab.lab import Lab
 from tests.lab.place import Place
 
-# `make lab NODES=3 ENGINE=1 GPUS=2` is this one.
 WANTED = spec.lab(nodes=3, engine=True, gpus=2)
 OWN = Place(name="test")
 
 
 def required() -> bool:
     return os.environ.get("RINGMASTER_LAB") == "required"
+
+
+def kept() -> bool:
+    """While tests are written: use the tests' lab again as it is, and leave it up for the next run."""
+    return os.environ.get("RINGMASTER_LAB_REUSE") == "1"
 
 
 @pytest.fixture(scope="session")
@@ -31,20 +34,9 @@ def an_engine() -> None:
 @pytest.fixture(scope="session")
 def shared_lab(an_engine: None) -> Iterator[Lab]:
     """Three nodes with engine and two stand-in GPUs each. Leave them as you found them."""
-    running = _that_is_up(Place())
-    if running is not None:
-        yield running
-        return
-    was_up = _that_is_up(OWN) is not None
-    yield lab.up(WANTED, OWN)
-    if not was_up:
-        lab.down(OWN)
-
-
-def _that_is_up(place: Place) -> Lab | None:
-    """The lab there, if its nodes are those that the tests want."""
     try:
-        found = lab.find(place)
-    except RingmasterError:
-        return None
-    return found if tuple(node.spec for node in found.nodes.values()) == WANTED.nodes else None
+        # What an interrupted run has left is not what tests begin with: the nodes are made anew.
+        yield lab.up(WANTED, OWN, renew=() if kept() else [node.name for node in WANTED.nodes])
+    finally:
+        if not kept():
+            lab.down(OWN)

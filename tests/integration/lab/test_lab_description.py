@@ -1,16 +1,23 @@
 """The lab's pure parts: what a lab shall be, what is handed to a node, where its network lies. Needs no engine."""
 
 import itertools
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from docker.models.containers import Container
 
-from launcher.errors import RingmasterError
-from tests.lab import files, host, network, spec
+from launcher.errors import ExitCode, RingmasterError
+from tests.lab import cli, command, faults, files, gpus, host, links, network, place, spec
 from tests.lab.access import Door, known_hosts
-from tests.lab.engine import Record
+from tests.lab.fault import Fault
 from tests.lab.files import Wiring
 from tests.lab.host import Host
 from tests.lab.making import host_arguments
+from tests.lab.node import Node
+from tests.lab.place import Place
 from tests.lab.recipe import recipe
 
 WIRING = Wiring(address="10.1.2.11", gateway="10.1.2.1", subnet="10.1.2.0/24")
@@ -34,11 +41,97 @@ def test_settings_of_one_node() -> None:
         ("node1:speed=1", "known settings are engine"),
         ("node1:mtu=wide", "'wide' is not a number"),
         ("node1:engine=perhaps", "say 1 or 0"),
+        ("node1:mtu=20", "mtu=20: must be 0 or 576 to 9000"),
+        ("node1:ssh_port=0", "1 to 65535"),
+        ("node1:disk_gb=0", "1 to 1024"),
+        ("node1:memory_mb=5", "must be 0 or 128"),
+        ("node1:cores=all", "cores such as"),
+        ("node1:cores=9000", "this machine has the cores"),
+        ("node1:interface=$(reboot)", "a name such as"),
+        ("node1:interface=docker0", "another interface's"),
+        ("node1:gpus=-1", "0 to 16"),
+        ("node1:driver=new", "a version"),
     ],
 )
 def test_settings_that_make_no_sense(word: str, said: str) -> None:
-    with pytest.raises(RingmasterError, match=said):
+    with pytest.raises(RingmasterError, match=said) as caught:
         spec.lab(nodes=1, overrides=[word])
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "/", "a/b", "images", "build", "Lab", "-x", "a.b", "lab\n"])
+def test_a_name_that_could_remove_something_else(name: str) -> None:
+    with pytest.raises(RingmasterError, match="a lab's name") as caught:
+        Place(name=name)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_every_lab_is_found_by_folder_or_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("early", "images"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "engine.json").touch()
+    monkeypatch.setattr(place, "STATE", tmp_path)
+    labels = [f"{place.CHECKOUT}-odd", f"{place.CHECKOUT}-build", "0123456789-other"]
+    assert [found.name for found in place.places(labels)] == ["early", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--name", "..", "down"], 2, "a lab's name"),
+        (["up", "--engine=yes"], 2, "ENGINE=yes: say 1"),
+        (["up", "--node", "node1:mtu=1"], 2, "mtu=1"),
+        (["dance"], 2, "invalid choice: 'dance'"),
+    ],
+)
+def test_wrong_usage_ends_in_one_line_and_the_closing_one(
+    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    told = capsys.readouterr()
+    assert ended.value.code == code
+    assert said in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == "ringmaster: exit 2 (wrong usage or inventory)\n"
+
+
+def _node(folder: Path, name: str = "node1") -> Node:
+    """A node without a container, for what is checked before one is asked."""
+    described = spec.NodeSpec(name=name, gpus=2)
+    gpus.write(folder, gpus.initial(described))
+    return Node(name=name, spec=described, address="10.1.2.11", folder=folder, container=Container())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda node: faults.Partition(node, node), "two different nodes"),
+        (lambda node: faults.FillDisk(node, left_mb=-1), "--left-mb=-1"),
+        (lambda node: faults.LimitMemory(node, mb=1), "--mb=1"),
+        (lambda node: faults.Pin(node, cores="x"), "--cores=x"),
+        (lambda node: links.Shape(node, rate="fast"), "--rate=fast"),
+        (lambda node: gpus.MissingGpu(node, gpu=2), "has 2 GPUs"),
+        (lambda node: gpus.BusyGpu(node, mib=0), "--mib=0"),
+        (lambda node: gpus.OldDriver(node, version="old"), "--version=old"),
+        (lambda node: gpus.Xid(node, code=0), "--code=0"),
+    ],
+)
+def test_a_fault_that_makes_no_sense(make: Callable[[Node], Fault], said: str, tmp_path: Path) -> None:
+    with pytest.raises(RingmasterError, match=said) as caught:
+        make(_node(tmp_path))
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_what_is_interrupted_may_clean_up(tmp_path: Path) -> None:
+    script = f"trap 'echo cleaned >{tmp_path}/said; exit' TERM; sleep 100 & wait"
+    with pytest.raises(subprocess.TimeoutExpired):
+        command.on_host(["sh", "-c", script], timeout=0.5)
+    assert (tmp_path / "said").read_text() == "cleaned\n"
 
 
 @pytest.mark.parametrize("nodes", [0, 33])
@@ -105,11 +198,7 @@ def test_known_hosts_of_another_port() -> None:
     assert known_hosts(doors) == "[node1]:2222,[10.1.2.11]:2222 ssh-ed25519 AAAA\n"
 
 
-def test_no_node_is_privileged(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_no_node_is_privileged(tmp_path: Path) -> None:
     told = host_arguments(spec.NodeSpec(name="node1", memory_mb=512), tmp_path, "network")
     assert "privileged" not in told
     assert told["mem_limit"] == told["memswap_limit"] == "512m"
-
-
-def test_a_record_of_nothing_takes_nothing_back() -> None:
-    assert Record() == Record(packages=(), folders=(), pid=0)

@@ -1,8 +1,11 @@
 """The GPU stand-ins, their misbehaviour, and the real engine that accepts them. The registry, as nodes use it."""
 
+import time
+
 import pytest
 
-from tests.lab import engine, gpus, host, registry, small_image
+from tests.integration.lab import small_image
+from tests.lab import engine, gpus, host, registry
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 
@@ -46,16 +49,25 @@ def test_the_engine_takes_gpus_with_the_stand_in_and_not_without(node: Node) -> 
 
 
 def test_set_and_reset(node: Node) -> None:
-    gpus.set_gpus(node, count=1, model="NVIDIA H100 80GB HBM3", driver="570.133.20")
-    assert node.run(*_QUERY) == "0, NVIDIA H100 80GB HBM3, 81559, 570.133.20\n"
-    gpus.set_gpus(node, count=0)
-    assert not node.succeeds("sh", "-c", "command -v nvidia-smi")
-    gpus.set_gpus(node, count=2)
+    try:
+        gpus.set_gpus(node, count=1, model="NVIDIA H100 80GB HBM3", driver="570.133.20")
+        assert node.run(*_QUERY) == "0, NVIDIA H100 80GB HBM3, 81559, 570.133.20\n"
+        with gpus.OldDriver(node):
+            pass
+        assert "570.133.20" in node.run(*_QUERY)  # what was set, not what the node began with
+        gpus.set_gpus(node, count=0)
+        assert not node.succeeds("sh", "-c", "command -v nvidia-smi")
+    finally:
+        gpus.reset(node)  # as `make lab` does
     assert len(node.run("nvidia-smi", "-L").splitlines()) == 2
+    assert "A100-SXM4-80GB, 81920, 580.95.05" in node.run(*_QUERY)
 
 
 def test_a_missing_gpu(node: Node) -> None:
     with gpus.MissingGpu(node, gpu=1):
+        assert len(node.run("nvidia-smi", "-L").splitlines()) == 1
+        with gpus.MissingGpu(node, gpu=0):
+            assert "No devices were found" in node.run("nvidia-smi", "-L", check=False)
         assert len(node.run("nvidia-smi", "-L").splitlines()) == 1
     assert len(node.run("nvidia-smi", "-L").splitlines()) == 2
 
@@ -80,6 +92,9 @@ def test_an_xid_in_one_nodes_log(shared_lab: Lab, node: Node) -> None:
     with gpus.Xid(node, code=79):
         assert "NVRM: Xid (PCI:0000:10:00): 79" in shared_lab.ssh("node1", "sudo dmesg").stdout
         assert "NVRM: Xid" not in shared_lab.ssh("node2", "sudo dmesg").stdout
+        year = time.strftime("%Y]")
+        assert f"{year} NVRM: Xid" in shared_lab.ssh("node1", "sudo dmesg -T").stdout
+        assert shared_lab.ssh("node1", "sudo dmesg --no-such-option").returncode != 0
     assert "NVRM: Xid" not in shared_lab.ssh("node1", "sudo dmesg").stdout
 
 

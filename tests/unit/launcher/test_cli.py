@@ -59,6 +59,13 @@ def test_a_traceback_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in left(fails(ZeroDivisionError()), capsys, debug=True)[2]
 
 
+def test_a_reader_that_has_read_enough() -> None:
+    code = "from launcher.cli import leave_with; leave_with(lambda: [print('x' * 100) for _ in range(10000)] and 0)"
+    command = ["bash", "-c", '"$0" -c "$1" | head -1; exit ${PIPESTATUS[0]}', sys.executable, code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("target", ["/dev/full", None])
 def test_nobody_listening(target: str | None) -> None:
     code = "from launcher.cli import leave_with; leave_with(lambda: 2)"

@@ -20,6 +20,7 @@ from launcher.gpus import share_gpus
         ("0123", 2, "0", [[], []]),
         ("0123", 2, "3,1", [["3"], ["1"]]),
         ("0123", 1, "2,", [["2"]]),
+        ("ab", 1, "b", [["b"]]),
     ],
 )
 def test_shares(available: str, nodes: int, asked: str, shares: list[list[str]]) -> None:

@@ -40,6 +40,9 @@ def test_ini_ranges_and_limit(tmp_path: Path) -> None:
     assert [host.name for host in inventory.read(path, limit="n3,n1")] == ["n1", "n3"]
     assert [host.name for host in inventory.read(path, limit="nodes:!n2")] == ["n1", "n3"]
     assert [host.name for host in inventory.read(path, limit="nodes[0:1]")] == ["n1", "n2"]
+    for nothing in (",", " "):
+        with pytest.raises(RingmasterError, match="names no host"):
+            inventory.read(path, limit=nothing)
     with pytest.raises(RingmasterError, match="LIMIT=n1:!n1 leaves no host"):
         inventory.read(path, limit="n1:!n1")
     assert inventory.read(path)[0].settings == {"gpus": 2}

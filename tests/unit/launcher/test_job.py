@@ -34,6 +34,13 @@ def test_made_names_do_not_collide_and_latest_follows(tmp_path: Path) -> None:
     assert (tmp_path / "latest").resolve().name == names[-1]
 
 
+def test_the_second_of_two_launchers_is_told(tmp_path: Path) -> None:
+    folder = job.choose(tmp_path, "one")
+    job.create(folder, made(facts(1)))
+    with pytest.raises(job.NameTakenError):
+        job.create(folder, made(facts(1)))
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file is in the way")
     with pytest.raises(RingmasterError, match="is a file"):
@@ -66,6 +73,27 @@ class TestResume:
         job.inherit_checkpoints(first, second, linked=False)
         (second.checkpoints / "last.pt").write_bytes(b"2")
         assert (first.checkpoints / "last.pt").read_bytes() == b"1"
+
+    def test_a_link_that_points_nowhere_is_taken_along(self, tmp_path: Path) -> None:
+        first = self.earlier(tmp_path)
+        (first.checkpoints / "last.pt").symlink_to("gone.pt")
+        second = job.choose(tmp_path, "two")
+        job.create(second, made(facts(1)), inherits=first)
+        assert (second.checkpoints / "last.pt").readlink() == Path("gone.pt")
+
+    def test_what_cannot_be_copied_leaves_no_half_job(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = self.earlier(tmp_path)
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(job.shutil, "copytree", full)
+        second = job.choose(tmp_path, "two")
+        with pytest.raises(RingmasterError, match="No space left") as raised:
+            job.create(second, made(facts(1)), inherits=first)
+        assert raised.value.exit_code == ExitCode.NOT_STARTED
+        assert not second.path.exists()
+        assert (tmp_path / "latest").readlink() == Path("one")
 
     def test_no_such_job(self, tmp_path: Path) -> None:
         for name in ("none", "../x", "latest"):

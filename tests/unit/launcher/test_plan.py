@@ -63,7 +63,7 @@ def test_two_cpu_nodes() -> None:
     assert first.environment["GLOO_SOCKET_IFNAME"] == "lo"
     assert first.environment["NCCL_SOCKET_IFNAME"] == "=lo"
     assert first.environment["RINGMASTER_PROGRAM"] == "/bin/python -u 'my script.py'"
-    assert "CUDA_VISIBLE_DEVICES" not in first.environment
+    assert first.environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_equal_requests_give_equal_plans_that_survive_json() -> None:

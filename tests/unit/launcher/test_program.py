@@ -75,6 +75,13 @@ def test_launch_style_in_a_package_beside_the_script(tmp_path: Path) -> None:
     assert program.user_script(path, ()).local_rank_flag == "--local_rank"
 
 
+def test_launch_style_behind_a_relative_import(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    script(tmp_path / "pack", "from .options import get", "__init__.py")
+    script(tmp_path / "pack", LAUNCH_STYLE.format(flag="--local_rank"), "options.py")
+    assert program.user_script(script(tmp_path, "from pack import get"), ()).local_rank_flag == "--local_rank"
+
+
 def test_a_neighbour_that_cannot_be_parsed_does_not_matter(tmp_path: Path) -> None:
     script(tmp_path, "print 'python 2'", "old.py")
     path = script(tmp_path, "try:\n    import old\nexcept SyntaxError:\n    pass\n")

@@ -25,6 +25,7 @@ def test_good_settings(settings: dict[str, object]) -> None:
         ({"backend": "mpi"}, "auto, nccl or gloo"),
         ({"runtime": "podman"}, "docker or process"),
         ({"comm_env": "NCCL_DEBUG=INFO"}, "a mapping"),
+        ({"comm_env": {"A=B": 1}}, "a mapping"),
         ({"data_dir": "here"}, "an absolute path"),
         ({"gpu": 2}, "did you mean ringmaster_gpus?"),
         ({"qqq": 2}, "known: runtime"),

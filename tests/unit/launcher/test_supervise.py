@@ -136,6 +136,15 @@ def test_one_signal_is_handed_to_the_programs(tmp_path: Path, signum: int, code:
     assert len(screen.notes) == 1 and "asked the script to stop" in screen.notes[0]
 
 
+def test_a_hangup_that_was_ignored_stays_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        outcome, screen, _ = run(tmp_path, plan_of("import time\nprint('ready')\ntime.sleep(1)"), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (outcome.state, screen.notes) == ("succeeded", [])
+
+
 def test_three_signals_end_who_ignores_two(tmp_path: Path) -> None:
     outcome, screen, seconds = run(tmp_path, plan_of(STUBBORN, STUBBORN), *[signal.SIGINT] * 3)
     assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.INTERRUPTED)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import SYNTHETIC, Job, Trainer, processes_with
+from jobs import SYNTHETIC, Job, Trainer, processes_with
 
 from launcher.program import ROOT
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Trainer, processes_with
+from jobs import Trainer, processes_with
 
 Script = Callable[..., Path]
 

@@ -41,7 +41,7 @@ class RankEnd:
     node: str
     rank: int | None
     """None: the node's agent itself, not one of its ranks."""
-    exit_code: int | None
+    exit_code: int
     signal: str | None = None
     ended_at: float
     """Unix time."""
@@ -71,7 +71,8 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
 
     First those that did not merely lose a peer, then those that ended before they were told to (a traceback of one
     that was told to may be an old one that it had handled), then by when trouble showed: a rank prints its traceback
-    before its sockets close and its peers fail. Without a word of its own, or of an error, an end explains nothing.
+    before its sockets close and its peers fail. Of those that were told to end, one that printed no error explains
+    nothing.
     """
     bad = [end for end in ends if end.exit_code != 0 and not (end.stopped_by_us and end.error_at is None)]
     if not bad:

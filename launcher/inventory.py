@@ -70,7 +70,8 @@ def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
         from ansible.vars.manager import VariableManager
 
         loader = DataLoader()
-        said.truncate(0)  # what importing it says is about this machine, not about the inventory
+        said.seek(0)
+        said.truncate()  # what importing it says is about this machine, not about the inventory
         try:
             inventory = InventoryManager(loader=loader, sources=[str(path)])
             _refuse_warnings(path, said.getvalue())

@@ -87,8 +87,6 @@ def create(folder: JobFolder, plan: Plan, *, inherits: JobFolder | None = None) 
         try:
             folder.path.mkdir(mode=0o700)
         except FileExistsError as error:
-            if not folder.path.parent.is_dir():
-                raise
             raise NameTakenError(f"{folder.path}: another job took this name just now; choose another NAME") from error
         try:
             _fill(folder, plan, inherits)

@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.errors import RingmasterError
 from launcher.program import Program
+from launcher.rank import ARGUMENTS, LOCAL_RANK_FLAG, PROGRAM
 from launcher.request import Request
 
 NCCL, GLOO = "nccl", "gloo"
@@ -94,7 +95,7 @@ def make_plan(
         resumes: the checkpoint folder holds an earlier job's; to start from scratch instead would be an error.
 
     Raises:
-        RingmasterError: a setting is of the wrong form, or the backend asked for is impossible.
+        RingmasterError: the nodes ask for different backends, or for one that is impossible.
     """
     ranks = [_ranks(fact) for fact in facts]
     backend, chosen, notes = _backend(facts, ranks)
@@ -104,7 +105,7 @@ def make_plan(
         counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
         notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
     nodes = tuple(
-        _node_plan(name, request, facts, ranks, node_rank, backend, places, port, resumes)
+        _node_plan(name, request, facts, ranks, node_rank, backend, chosen, places, port, resumes)
         for node_rank in range(len(facts))
     )
     return Plan(
@@ -166,6 +167,7 @@ def _node_plan(
     ranks: Sequence[int],
     node_rank: int,
     backend: str,
+    chosen: bool,
     places: Places,
     port: int,
     resumes: bool,
@@ -189,7 +191,8 @@ def _node_plan(
         "RINGMASTER_JOB": name,
         "RINGMASTER_NODE": fact.name,
         "RINGMASTER_BACKEND": backend,
-        "RINGMASTER_GPUS": str(len(fact.gpus)),
+        # The GPUs that must be there. An inventory that says gloo itself means to do without, should they not be.
+        "RINGMASTER_GPUS": "0" if chosen and backend == GLOO else str(len(fact.gpus)),
         **_program_words(request.program, places.python),
     }
     if resumes:
@@ -216,11 +219,11 @@ def _node_plan(
 def _program_words(program: Program, python: Path) -> dict[str, str]:
     """The program for `launcher/rank.py`, in the environment: torchrun would rewrite `$$` and `${local_rank}`."""
     words = {
-        "RINGMASTER_PROGRAM": shlex.join([str(python), *program.interpreter_words]),
-        "RINGMASTER_ARGUMENTS": shlex.join(program.arguments),
+        PROGRAM: shlex.join([str(python), *program.interpreter_words]),
+        ARGUMENTS: shlex.join(program.arguments),
     }
     if program.local_rank_flag:
-        words["RINGMASTER_LOCAL_RANK_FLAG"] = program.local_rank_flag
+        words[LOCAL_RANK_FLAG] = program.local_rank_flag
     return words
 
 

@@ -66,7 +66,7 @@ class LineSplitter:
         if len(self._partial) > _LONGEST_LINE_BYTES:
             yield self._partial
             self._partial = b""
-        # Bars are drawn as "\\rtext" or as "text\\r"; a last \\r stays, for it may be half of a Windows line end.
+        # Bars are drawn as "\rtext" or as "text\r"; a last \r stays, for it may be half of a Windows line end.
         ended = self._partial.endswith(b"\r")
         before, redraw, rest = self._partial[: -1 if ended else None].rpartition(b"\r")
         if ended:

@@ -72,7 +72,7 @@ class Config:
     job: str | None
     """Name given by a launcher, which then writes the summary and the report; None = the trainer writes them."""
     planned_gpus: int
-    """GPUs that the launcher counts on for this node."""
+    """GPUs of this node that the launcher counts on; 0 where the user's own `--backend gloo` does without."""
     must_resume: bool
     """The launcher has promised to continue an earlier job: with no checkpoint to be found, that is an error."""
 
@@ -196,6 +196,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     gpus = env.get("RINGMASTER_GPUS") or "0"
     if not (gpus.isascii() and gpus.isdigit()):
         raise UserError(f"RINGMASTER_GPUS: {gpus!r} is not a number of GPUs", exit_code=2)
+    planned_gpus = 0 if flags["backend"] == "gloo" else int(gpus)
     flags["own_copy"] = flags.pop("data") or _from_env(env, "RINGMASTER_DATA")
     flags["data_dir"] = flags["data_dir"] or _from_env(env, "DATA_DIR") or Path("data")
     flags["run_dir"] = flags["run_dir"] or _from_env(env, "RUN_DIR")
@@ -204,7 +205,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         **flags,
         checkpoint_dir=_from_env(env, "CHECKPOINT_DIR"),
         job=env.get("RINGMASTER_JOB") or None,
-        planned_gpus=int(gpus),
+        planned_gpus=planned_gpus,
         must_resume=must_resume,
     )
 

@@ -127,15 +127,14 @@ class World:
 
 
 def _local_device(config: Config, local_rank: int) -> torch.device:
-    if not torch.cuda.is_available():
-        if config.planned_gpus and config.backend != "gloo":
-            raise UserError(
-                f"{config.planned_gpus} GPU(s) are planned for this node but torch sees none; check the driver "
-                "(nvidia-smi) and CUDA_VISIBLE_DEVICES, or say --backend gloo to train on the CPU",
-                exit_code=3,
-            )
-        return torch.device("cpu")
-    return torch.device("cuda", local_rank % torch.cuda.device_count())
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if seen < config.planned_gpus:
+        raise UserError(
+            f"{config.planned_gpus} GPU(s) are planned for this node but torch sees {seen}; check the driver "
+            "(nvidia-smi) and CUDA_VISIBLE_DEVICES, or say --backend gloo to train without",
+            exit_code=3,
+        )
+    return torch.device("cuda", local_rank % seen) if seen else torch.device("cpu")
 
 
 def _nccl_problem(device: torch.device, local_ranks: int) -> str | None:

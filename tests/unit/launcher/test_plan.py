@@ -102,6 +102,7 @@ class TestBackend:
         planned = made(facts(2, gpus=("0",)))
         assert planned.backend == "gloo"
         assert any("share" in note for note in planned.notes)
+        assert planned.nodes[1].environment["RINGMASTER_GPUS"] == "1", "gloo for want of GPUs: the one counts"
 
     def test_equal_device_numbers_on_two_machines_are_two_gpus(self) -> None:
         nodes = [replace(facts(1, gpus=("0",))[0], name=f"n{i}", address=f"10.0.0.{i}") for i in (1, 2)]
@@ -118,6 +119,7 @@ class TestBackend:
     def test_the_inventorys_gloo_is_kept(self) -> None:
         planned = made(facts(1, gpus=("0",), backend="gloo"))
         assert (planned.backend, planned.backend_chosen) == ("gloo", True)
+        assert planned.nodes[0].environment["RINGMASTER_GPUS"] == "0", "gloo by choice: the GPU may be missing"
 
     def test_two_backends_are_refused(self) -> None:
         with pytest.raises(RingmasterError, match="choose one"):

@@ -21,10 +21,17 @@ def world(rank: int, world_size: int) -> World:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without GPU")
 @pytest.mark.parametrize(
-    ("flags", "gpus", "code"), [([], "1", 3), (["--backend", "nccl"], "0", 3), (["--backend", "gloo"], "1", None)]
+    ("flags", "backend", "gpus", "code"),
+    [
+        ([], "nccl", "1", 3),
+        ([], "gloo", "1", 3),  # the launcher's choice, for ranks that share a GPU: it counts on that GPU all the same
+        (["--backend", "nccl"], "", "0", 3),
+        (["--backend", "gloo"], "", "1", None),
+        ([], "gloo", "0", None),
+    ],
 )
-def test_planned_gpus_that_torch_does_not_see(flags: list[str], gpus: str, code: int | None) -> None:
-    config = parse(flags, {"RINGMASTER_GPUS": gpus})
+def test_planned_gpus_that_torch_does_not_see(flags: list[str], backend: str, gpus: str, code: int | None) -> None:
+    config = parse(flags, {"RINGMASTER_GPUS": gpus, "RINGMASTER_BACKEND": backend})
     if code is None:
         assert join(config, {}).device.type == "cpu"
     else:

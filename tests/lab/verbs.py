@@ -7,6 +7,7 @@ import shlex
 import shutil
 
 from launcher.errors import RingmasterError
+from launcher.options import switch
 from tests.lab import engine, image, lab, registry, spec
 from tests.lab import gpus as stand_ins
 from tests.lab.fault import Fault
@@ -20,9 +21,9 @@ def up(options: argparse.Namespace) -> None:
     wanted = spec.lab(
         nodes=_number("NODES", options.nodes, 3),
         gpus=_number("GPUS", options.gpus, 0),
-        engine=_switch("ENGINE", options.engine),
-        unequal=_switch("UNEQUAL", options.unequal),
-        registry=_switch("REGISTRY", options.registry),
+        engine=switch("ENGINE", options.engine),
+        unequal=switch("UNEQUAL", options.unequal),
+        registry=switch("REGISTRY", options.registry),
         overrides=options.node,
     )
     lab.up(wanted, place)
@@ -34,12 +35,6 @@ def _place(options: argparse.Namespace) -> Place:
     return Place() if options.name is None else Place(name=options.name)
 
 
-def _switch(what: str, text: str) -> bool:
-    if text not in {"", "0", "1"}:
-        raise RingmasterError(f"{what}={text}: say 1, or leave it out")
-    return text == "1"
-
-
 def _number(what: str, text: str, default: int) -> int:
     if text and not text.isdecimal():
         raise RingmasterError(f"{what}={text}: the lab takes a number")
@@ -47,7 +42,7 @@ def _number(what: str, text: str, default: int) -> int:
 
 
 def down(options: argparse.Namespace) -> None:
-    purge = _switch("PURGE", options.purge)
+    purge = switch("PURGE", options.purge)
     one = _place(options)
     every = options.name is None or purge
     with contextlib.ExitStack() as each:  # the others also where one fails

@@ -79,7 +79,7 @@ def test_every_lab_is_found_by_folder_or_label(tmp_path: Path, monkeypatch: pyte
     ("words", "code", "said"),
     [
         (["--name", "..", "down"], 2, "a lab's name"),
-        (["up", "--engine=yes"], 2, "ENGINE=yes: say 1"),
+        (["up", "--engine=yes"], 2, "ENGINE=yes: must be 1 or 0"),
         (["up", "--node", "node1:mtu=1"], 2, "mtu=1"),
         (["dance"], 2, "invalid choice: 'dance'"),
     ],

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from launcher.program import ROOT
+from tests.lab.command import on_host
 
 PACKAGES = "git,make,python3,python3-venv,ca-certificates"
 USER = 1000
@@ -59,27 +60,21 @@ def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.fail(unmet)
     if unmet:
         pytest.skip(unmet)
-    root = tmp_path_factory.mktemp("fresh") / "root"
-    subprocess.run(
-        [
-            "mmdebstrap",
-            "--quiet",
-            "--variant=apt",
-            f"--include={PACKAGES}",
-            "--format=directory",
-            _codename(),
-            str(root),
-        ],
-        check=True,
-        timeout=600,
-    )
-    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
-    if CERTIFICATES.exists():
-        shutil.copy(CERTIFICATES, root / CERTIFICATES.relative_to("/"))
-    _copy_checkout(root / CHECKOUT)
-    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root / "home" / "user")], check=True)
-    yield root
-    shutil.rmtree(root)
+    folder = tmp_path_factory.mktemp("fresh")
+    root = folder / "root"
+    words = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={PACKAGES}", "--format=directory"]
+    try:
+        # Its mounts in a namespace of their own, so that an interrupted run leaves none.
+        made = on_host(["unshare", "--mount", *words, _codename(), str(root)], timeout=600)
+        assert made.returncode == 0, made.stdout
+        shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+        if CERTIFICATES.exists():
+            shutil.copy(CERTIFICATES, root / CERTIFICATES.relative_to("/"))
+        _copy_checkout(root / CHECKOUT)
+        subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root / "home" / "user")], check=True)
+        yield root
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _codename() -> str:

@@ -95,8 +95,8 @@ def lab(
     check.number("GPUS", gpus, 0, MOST_GPUS)
     specs = {}
     for index in range(nodes):
-        # A node with the engine is one that is ready to run jobs: it has the toolkit too.
-        spec = NodeSpec(name=f"node{index + 1}", engine=engine, gpus=gpus, toolkit=engine and gpus > 0)
+        # Stand-in GPUs come with the stand-in for the toolkit: NVIDIA's own would find no GPU.
+        spec = NodeSpec(name=f"node{index + 1}", engine=engine, gpus=gpus, toolkit=gpus > 0)
         specs[spec.name] = replace(spec, **_TRAITS[index % len(_TRAITS)]) if unequal else spec  # type: ignore[arg-type]
     for word in overrides:
         name, _, settings = word.partition(":")

@@ -1,4 +1,4 @@
-"""One lab for all tests that need machines: their own, never the user's."""
+"""Labs for the tests that need machines: their own, never the user's."""
 
 import os
 from collections.abc import Iterator

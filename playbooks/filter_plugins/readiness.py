@@ -1,0 +1,253 @@
+"""Whether the nodes are ready to be provisioned: pure checks over what the probe found, each with its remedy."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Facts = Mapping[str, Any]
+# Oldest release that is tried (version by os-release's ID); relatives of these are let through with a warning.
+_SYSTEMS = {"debian": 11, "ubuntu": 22}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that isn't as it should be."""
+
+    node: str
+    check: str
+    """The check's name, by which `preflight_accept` makes a warning of it."""
+    required: bool
+    message: str
+    """What is wrong and how to mend it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a node needs at least."""
+
+    disk_gb: int
+    memory_mb: int
+    clock_s: float
+    driver: str
+
+
+def readiness(
+    facts: Mapping[str, Facts],
+    settings: Mapping[str, Mapping[str, Any]],
+    limits: Mapping[str, Any],
+    accept: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return `rows` (the table, by node) and `findings`, from the facts and inventory settings by node.
+
+    A finding whose check is in `accept` is a warning in any case.
+    """
+    bounds = Limits(**limits)
+    found = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
+    found += list(_compared(facts))
+    findings = [{**asdict(one), "required": one.required and one.check not in accept} for one in found]
+    return {"rows": [row(node, fact) for node, fact in facts.items()], "findings": findings}
+
+
+def row(node: str, fact: Facts) -> dict[str, str]:
+    """Return a node's line of the table."""
+    gpus = fact["gpus"]
+    cluster = fact["network"]["cluster"]
+    return {
+        "node": node,
+        "system": f"{fact['os']['id']} {fact['os']['version']}",
+        "cores": str(fact["cores"]),
+        "memory": f"{fact['memory_mb'] / 1024:.0f} GiB",
+        "disk free": f"{fact['disk_free_gb']} GiB",
+        "GPUs": f"{len(gpus)} x {gpus[0]['model']}" if gpus else "none",
+        "driver": gpus[0]["driver"] if gpus else "",
+        "cluster address": str(cluster["address"] or "?"),
+        "interface": str(cluster["interface"] or "?"),
+    }
+
+
+def _of_node(node: str, fact: Facts, settings: Mapping[str, Any], limits: Limits) -> Iterator[Finding]:
+    for check, required, look in _CHECKS:
+        message = look(fact, settings, limits)
+        if message:
+            yield Finding(node=node, check=check, required=required, message=message)
+
+
+def _process(_fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
+    if settings.get("runtime") != "process":
+        return ""
+    return "its runtime is process: nothing is provisioned there. Use an inventory of machines (hosts.example.yml)"
+
+
+def _root(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    return "" if fact["user"]["root"] else f"{fact['user']['name']} isn't root there: let it use sudo"
+
+
+def _system(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    found = fact["os"]
+    if not fact["systemd"]:
+        return "it doesn't run systemd: use a machine (or an image) that does"
+    if found["id"] in _SYSTEMS:
+        major = found["version"].split(".")[0]
+        if not major.isdigit() or int(major) >= _SYSTEMS[found["id"]]:
+            return ""
+    elif set(found["like"].split()) & set(_SYSTEMS):
+        return ""
+    known = ", ".join(f"{name} {version}" for name, version in _SYSTEMS.items())
+    return f"{found['name']} isn't supported: {known} and newer are"
+
+
+def _relative(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    found = fact["os"]
+    if found["id"] in _SYSTEMS or not set(found["like"].split()) & set(_SYSTEMS):
+        return ""
+    return f"{found['name']} is like {found['like']}, but was never tried"
+
+
+def _python(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    version = tuple(int(part) for part in fact["python"].split(".")[:2])
+    return "" if version >= (3, 9) else f"its Python is {fact['python']}: install 3.9 or newer"
+
+
+def _disk(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
+    free = fact["disk_free_gb"]
+    if free >= limits.disk_gb:
+        return ""
+    return (
+        f"/var/lib has {free} GiB free, {limits.disk_gb} are needed (preflight_disk_gb): free some, or mount more there"
+    )
+
+
+def _memory(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
+    if fact["memory_mb"] >= limits.memory_mb:
+        return ""
+    return f"{fact['memory_mb']} MiB of memory, {limits.memory_mb} are needed (preflight_memory_mb)"
+
+
+def _clock(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
+    offset = fact["clock_offset_s"]
+    if offset is None or abs(offset) <= limits.clock_s:
+        return ""
+    way = "ahead of" if offset > 0 else "behind"
+    return (
+        f"its clock is {abs(offset):.0f} s {way} this machine's: start time synchronization (systemd-timesyncd, chrony)"
+    )
+
+
+def _network(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    return fact["network"]["cluster"]["problem"] or ""
+
+
+def _promised(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
+    promised = settings.get("gpus")
+    if promised is None or int(promised) <= len(fact["gpus"]):
+        return ""
+    return f"the inventory promises {promised} GPUs (ringmaster_gpus), nvidia-smi shows {len(fact['gpus'])}: see dmesg"
+
+
+def _driver(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
+    old = [gpu for gpu in fact["gpus"] if _version(gpu["driver"]) < _version(limits.driver)]
+    if not old:
+        return ""
+    return (
+        f"its driver is {old[0]['driver']}, the image's CUDA needs {limits.driver} or newer "
+        "(preflight_driver): upgrade it"
+    )
+
+
+def _no_driver(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    if fact["gpu_problem"]:
+        return f"nvidia-smi fails: {fact['gpu_problem']}: reinstall the driver, or reboot"
+    if fact["unclaimed"]:
+        return f"{fact['unclaimed']} NVIDIA GPUs are on the bus, but there is no nvidia-smi: install the driver"
+    return ""
+
+
+def _nouveau(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    return "the nouveau driver holds the GPUs: blacklist it, install NVIDIA's, reboot" if fact["nouveau"] else ""
+
+
+def _held(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    if not fact["gpu_processes"] or fact["jobs"]:  # a job of ours may hold them
+        return ""
+    who = ", ".join(f"{one['name']} (pid {one['pid']}, {one['memory_mb'] or '?'} MiB)" for one in fact["gpu_processes"])
+    return f"its GPUs are held by {who}: end them, or wait for their owner"
+
+
+def _job(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    jobs = ", ".join(fact["jobs"])
+    return f"job {jobs} runs: its engine is not touched until that has ended" if jobs else ""
+
+
+def _reboot(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    return "it waits for a reboot (packages were upgraded): reboot it when it suits" if fact["reboot_pending"] else ""
+
+
+def _apt(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    holder = fact["apt_locked_by"]
+    return f"packages are being installed by {holder}: waiting for it where that matters" if holder else ""
+
+
+def _firewall(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    other = fact["firewall"].get("other")
+    return f"{other} filters there too, and is left as it is: nodes must reach each other through it" if other else ""
+
+
+def _many_routes(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    used = {one["interface"] for one in fact["network"]["routes"].values() if one.get("interface")}
+    if len(used) < 2:
+        return ""
+    return f"other nodes are reached through {', '.join(sorted(used))}: set ringmaster_interface if the choice is wrong"
+
+
+_CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str]], ...] = (
+    ("runtime", True, _process),
+    ("sudo", True, _root),
+    ("system", True, _system),
+    ("relative", False, _relative),
+    ("python", True, _python),
+    ("disk", True, _disk),
+    ("memory", True, _memory),
+    ("clock", False, _clock),
+    ("network", True, _network),
+    ("routes", False, _many_routes),
+    ("gpus", True, _promised),
+    ("driver", True, _driver),
+    ("gpu_driver", True, _no_driver),
+    ("nouveau", True, _nouveau),
+    ("gpu_processes", True, _held),
+    ("job", False, _job),
+    ("reboot", False, _reboot),
+    ("apt", False, _apt),
+    ("firewall", False, _firewall),
+)
+
+
+def _compared(facts: Mapping[str, Facts]) -> Iterator[Finding]:
+    """What differs between the nodes: it runs, but unevenly."""
+    gpus = {node: ", ".join(sorted(gpu["model"] for gpu in fact["gpus"])) for node, fact in facts.items()}
+    counts = {node: len(fact["gpus"]) for node, fact in facts.items()}
+    mtus = {node: fact["network"]["cluster"]["mtu"] for node, fact in facts.items()}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{node} {count}" for node, count in counts.items())
+        yield _difference("gpu_count", f"GPU counts differ ({shown}): nodes with more of them do more of the work")
+    elif len(set(gpus.values())) > 1:
+        shown = "; ".join(f"{node} {models}" for node, models in gpus.items())
+        yield _difference("gpu_model", f"GPU models differ ({shown}): each step waits for the slowest")
+    if len(set(mtus.values())) > 1:
+        shown = ", ".join(f"{node} {mtu}" for node, mtu in mtus.items())
+        yield _difference("mtu", f"MTUs differ ({shown}): large packets may get lost; set the same on all nodes")
+
+
+def _difference(check: str, message: str) -> Finding:
+    return Finding(node="all", check=check, required=False, message=message)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(text).split(".") if part.isdigit())
+
+
+class FilterModule:
+    """Ansible's way in."""
+
+    def filters(self) -> dict[str, Any]:
+        return {"readiness": readiness}

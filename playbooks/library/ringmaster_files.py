@@ -1,0 +1,109 @@
+#!/usr/bin/python
+"""Ansible module: whole files, blocks in files of others and keys of JSON files, each noted so that it can be undone.
+
+`ansible.builtin.blockinfile` and `copy` do not remember how a file was; this one writes that into the node's manifest
+before it changes anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_blocks import with_block
+from ansible.module_utils.ringmaster_disk import make_folder, read, state_of, write
+from ansible.module_utils.ringmaster_manifest import Manifest
+
+FILE = {
+    "path": {"type": "path", "required": True},
+    "text": {"type": "str", "required": True},
+    "how": {"type": "str", "choices": ["file", "block", "json"], "default": "file"},
+    "top": {"type": "bool", "default": False},
+    "mode": {"type": "str", "default": "0644"},
+    "owner": {"type": "str", "default": "root"},
+    "folder_mode": {"type": "str", "default": "0755"},
+}
+
+
+def wanted_text(file: dict[str, Any], old: str | None) -> str:
+    """Return what shall be in the file, from what is in it."""
+    if file["how"] == "file":
+        return str(file["text"])
+    if file["how"] == "block":
+        return with_block(old or "", file["text"], top=file["top"])
+    keys = json.loads(old or "{}")
+    merged = {**keys, **json.loads(file["text"])}
+    return old if old and merged == keys else json.dumps(merged, indent=4) + "\n"
+
+
+def note(manifest: Manifest, role: str, file: dict[str, Any], old: str | None) -> dict[str, Any]:
+    """Write down how the file was."""
+    path, how = file["path"], file["how"]
+    if how == "block":
+        closed = not old or old.endswith("\n")
+        return manifest.note(role, how, path, existed=old is not None, final_newline=closed)
+    if how == "json":
+        return manifest.note(role, how, path, before=state_of(path), keys=sorted(json.loads(file["text"])))
+    return manifest.note(role, how, path, before=state_of(path))
+
+
+def attributes(file: dict[str, Any]) -> dict[str, int]:
+    """Return mode and owner: as wanted for a file of ours, kept where the file is another's."""
+    account = pwd.getpwnam(file["owner"])
+    found = os.stat(file["path"]) if os.path.exists(file["path"]) else None
+    if found is not None and file["how"] != "file":
+        return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+    return {"mode": int(file["mode"], 8), "uid": account.pw_uid, "gid": account.pw_gid}
+
+
+def is_so(file: dict[str, Any], old: str | None, new: str) -> bool:
+    if old != new:
+        return False
+    found = os.stat(file["path"])
+    return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid} == attributes(file)
+
+
+def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> dict[str, str] | None:
+    """Make one file what it shall be; return the difference, or None where it is so already."""
+    path = file["path"]
+    old = read(path)
+    try:
+        new = wanted_text(file, old)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if is_so(file, old, new):
+        return None
+    if not check:
+        make_folder(manifest, role, os.path.dirname(path), mode=int(file["folder_mode"], 8), owner=file["owner"])
+        entry = note(manifest, role, file, old)
+        if file["how"] == "json":
+            entry["written"] = new
+            entry["keys"] = sorted({*entry["keys"], *json.loads(file["text"])})
+            manifest.save()
+        write(path, new, **attributes(file))
+    return {"before_header": path, "after_header": path, "before": old or "", "after": new}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "role": {"type": "str", "required": True},
+            "files": {"type": "list", "elements": "dict", "options": FILE, "required": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        manifest = Manifest()
+        found = [ensure(manifest, module.params["role"], file, module.check_mode) for file in module.params["files"]]
+    except (OSError, ValueError, KeyError) as error:
+        module.fail_json(msg=str(error))
+    diff = [one for one in found if one is not None]
+    module.exit_json(changed=bool(diff), paths=[one["before_header"] for one in diff], diff=diff)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+#!/usr/bin/python
+"""Ansible module: looks at a node once, read-only, for all that the roles decide by. Sets `ansible_facts.ringmaster`.
+
+It is the only task that touches a node that is as it shall be: everything else is decided from what it returns.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_blocks import block_of
+from ansible.module_utils.ringmaster_disk import read
+from ansible.module_utils.ringmaster_look_engine import look_engine
+from ansible.module_utils.ringmaster_look_firewall import look_firewall
+from ansible.module_utils.ringmaster_look_gpus import look_gpus
+from ansible.module_utils.ringmaster_look_image import look_image
+from ansible.module_utils.ringmaster_look_network import look_network
+from ansible.module_utils.ringmaster_look_system import look_system
+from ansible.module_utils.ringmaster_manifest import Manifest
+
+# Blocks in files of others, and files of ours. A path that begins with ~ is in the SSH user's home.
+BLOCKS = (
+    "/etc/hosts",
+    "/etc/nccl.conf",
+    "/etc/ssh/ssh_known_hosts",
+    "~/.bashrc",
+    "~/.ssh/authorized_keys",
+    "/etc/fstab",
+)
+WHOLE = (
+    "/etc/ringmaster/comm.env",
+    "/etc/ssh/ssh_config.d/ringmaster.conf",
+    "/etc/docker/daemon.json",
+    "/etc/exports.d/ringmaster.exports",
+)
+
+
+def files(home: str) -> dict[str, dict[str, Any] | None]:
+    """Return what we manage, by path: our block's text (None: no block) or the whole file's, mode and owner."""
+    found: dict[str, dict[str, Any] | None] = {}
+    for path in (*BLOCKS, *WHOLE):
+        real = path.replace("~", home, 1)
+        text = read(real)
+        if text is None:
+            found[real] = None
+            continue
+        seen = os.stat(real)
+        shown = block_of(text) if path in BLOCKS else text
+        found[real] = {"text": shown, "mode": f"{seen.st_mode & 0o7777:04o}", "owner": _name(seen.st_uid)}
+    return found
+
+
+def public_key(manifest: Manifest) -> str | None:
+    """Return the public half of the key that we made for the SSH user."""
+    ours = [one["name"] for one in manifest.entries if one["kind"] == "key"]
+    return (read(f"{ours[0]}.pub") or "").strip() or None if ours else None
+
+
+def look(parameters: dict[str, Any]) -> dict[str, Any]:
+    system = look_system()
+    user = system["user"]
+    manifest = Manifest()
+    return {
+        **system,
+        "clock_offset_s": round(system["clock"] - parameters["sent"], 1) if parameters["sent"] else None,
+        **look_gpus(),
+        **look_engine(user["name"]),
+        "network": look_network(parameters["peers"], parameters["interface"], parameters["address"]),
+        "firewall": look_firewall(),
+        "image": look_image(parameters["image"]),
+        "files": files(user["home"]),
+        "public_key": public_key(manifest),
+        "changed_by_us": sorted({entry["role"] for entry in manifest.entries}),
+    }
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "peers": {"type": "dict", "default": {}},
+            "interface": {"type": "str", "default": ""},
+            "address": {"type": "str", "default": ""},
+            "image": {"type": "str", "default": ""},
+            # The controller's clock when the task was sent off, in seconds of the epoch.
+            "sent": {"type": "float", "default": 0},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        found = look(module.params)
+    except (OSError, ValueError, KeyError) as error:
+        module.fail_json(msg=f"can't look at this node: {error}")
+    module.exit_json(changed=False, ansible_facts={"ringmaster": found})
+
+
+if __name__ == "__main__":
+    main()

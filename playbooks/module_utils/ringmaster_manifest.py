@@ -1,0 +1,71 @@
+"""The manifest: what Ringmaster changed on this node, and how each thing was before.
+
+It is a write-ahead journal: an entry is on the disk before the change it describes is made, so that whatever is
+interrupted, `reset` finds all that may have been changed. The first "before" is kept: later runs change nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+STATE_FOLDER = "/var/lib/ringmaster"
+MANIFEST = STATE_FOLDER + "/manifest.json"
+_VERSION = 1
+
+
+class Manifest:
+    """The entries, oldest first. Each has `role`, `kind`, `name` (together its key) and whatever its kind needs."""
+
+    def __init__(self, path: str = MANIFEST) -> None:
+        self.path = path
+        self.entries: list[dict[str, Any]] = []
+        try:
+            with open(path, encoding="utf-8") as stored:
+                self.entries = json.load(stored)["entries"]
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} can't be read ({error}): it says what reset takes back; restore it, or move it aside to go on"
+            ) from error
+
+    def find(self, role: str, kind: str, name: str) -> dict[str, Any] | None:
+        wanted = (role, kind, name)
+        return next((one for one in self.entries if (one["role"], one["kind"], one["name"]) == wanted), None)
+
+    def note(self, role: str, kind: str, name: str, **details: Any) -> dict[str, Any]:
+        """Return the entry of that key; made with `details` and stored where there is none yet."""
+        found = self.find(role, kind, name)
+        if found is None:
+            found = {"role": role, "kind": kind, "name": name, **details}
+            self.entries.append(found)
+            self.save()
+        return found
+
+    def of_role(self, role: str) -> list[dict[str, Any]]:
+        """Return a role's entries, the newest first: the order in which they are taken back."""
+        return [one for one in reversed(self.entries) if one["role"] == role]
+
+    def remove(self, entry: dict[str, Any]) -> None:
+        self.entries.remove(entry)
+        self.save()
+
+    def save(self) -> None:
+        """Write it in one step; without entries, remove it and its folder (if nothing else is in there)."""
+        folder = os.path.dirname(self.path)
+        if not self.entries:
+            if os.path.exists(self.path):
+                os.unlink(self.path)
+            if os.path.isdir(folder) and not os.listdir(folder):
+                os.rmdir(folder)
+            return
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        part = self.path + ".part"
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stored:
+            json.dump({"version": _VERSION, "entries": self.entries}, stored, indent=1)
+            stored.flush()
+            os.fsync(stored.fileno())
+        os.replace(part, self.path)

@@ -1,0 +1,112 @@
+"""Writing files so that they can be taken back: each kind there and back again."""
+
+import getpass
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ringmaster_files
+import ringmaster_undo
+from ansible.module_utils.ringmaster_manifest import Manifest
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    return Manifest(str(tmp_path / "state" / "manifest.json"))
+
+
+def wanted(path: Path, text: str, how: str, **more: Any) -> dict[str, Any]:
+    given = {"path": str(path), "text": text, "how": how, "owner": getpass.getuser(), **more}
+    return {"top": False, "mode": "0644", "folder_mode": "0755", **given}
+
+
+def ensure(manifest: Manifest, file: dict[str, Any], check: bool = False) -> bool:
+    return ringmaster_files.ensure(manifest, "role", file, check) is not None
+
+
+def reset(manifest: Manifest) -> list[str]:
+    _, problems = ringmaster_undo.take_back(manifest, "role", [], False)
+    assert not manifest.entries or problems
+    return problems
+
+
+@pytest.mark.parametrize("how", ["file", "block", "json"])
+@pytest.mark.parametrize("old", [None, '{"theirs": 1}', '{"theirs": 1}\n'])
+def test_there_and_back(tmp_path: Path, manifest: Manifest, how: str, old: str | None) -> None:
+    path = tmp_path / "folder" / "file"
+    if old is not None:
+        path.parent.mkdir()
+        path.write_text(old)
+        path.chmod(0o640)
+    file = wanted(path, '{"ours": 2}\n', how)
+    assert ensure(manifest, file, check=True)
+    assert path.exists() == (old is not None)
+    assert not manifest.entries
+    assert ensure(manifest, file)
+    assert "ours" in path.read_text()
+    assert not ensure(manifest, file)
+    assert reset(manifest) == []
+    if old is None:
+        assert not path.parent.exists()
+    else:
+        assert (path.read_text(), path.stat().st_mode & 0o777) == (old, 0o640)
+
+
+def test_a_second_text_keeps_the_first_before(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "file"
+    path.write_text("first day")
+    for text in ("one", "two"):
+        assert ensure(manifest, wanted(path, text, "file"))
+    reset(manifest)
+    assert path.read_text() == "first day"
+
+
+def test_anothers_file_keeps_mode_and_bytes_that_are_no_text(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "authorized_keys"
+    path.write_bytes(b"key \xff\xfe\r\n# no newline")
+    path.chmod(0o600)
+    assert ensure(manifest, wanted(path, "ours\n", "block"))
+    assert path.read_bytes() == b"key \xff\xfe\r\n# no newline\n# BEGIN ringmaster\nours\n# END ringmaster\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    reset(manifest)
+    assert path.read_bytes() == b"key \xff\xfe\r\n# no newline"
+
+
+def test_keys_that_others_set_since_stay(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text('{"log-driver": "syslog"}')
+    ensure(manifest, wanted(path, '{"log-driver": "local", "live-restore": true}', "json"))
+    now = json.loads(path.read_text()) | {"debug": True}
+    path.write_text(json.dumps(now))
+    reset(manifest)
+    assert json.loads(path.read_text()) == {"log-driver": "syslog", "debug": True}
+
+
+def test_a_link_is_followed(tmp_path: Path, manifest: Manifest) -> None:
+    target, link = tmp_path / "dotfiles", tmp_path / ".bashrc"
+    target.write_text("theirs\n")
+    link.symlink_to(target)
+    ensure(manifest, wanted(link, "ours\n", "block", top=True))
+    assert link.is_symlink()
+    assert target.read_text().endswith("# END ringmaster\ntheirs\n")
+
+
+def test_a_damaged_json_is_named_and_left(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"daemon\.json"):
+        ensure(manifest, wanted(path, '{"a": 1}', "json"))
+    assert path.read_text() == "{"
+
+
+def test_what_cannot_be_taken_back_is_named_and_the_rest_is_done(tmp_path: Path, manifest: Manifest) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path in (first, second):
+        ensure(manifest, wanted(path, "ours\n", "block"))
+    second.write_text("# BEGIN ringmaster\n")
+    problems = reset(manifest)
+    assert len(problems) == 1
+    assert str(second) in problems[0]
+    assert not first.exists()
+    assert [entry["name"] for entry in manifest.entries] == [str(second)]

@@ -1,0 +1,48 @@
+"""The journal of what was changed on a node."""
+
+import json
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.ringmaster_manifest import Manifest
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "manifest.json"
+
+
+def test_it_is_on_the_disk_before_the_change_and_the_first_note_stays(path: Path) -> None:
+    Manifest(str(path)).note("a", "file", "/x", before=None)
+    Manifest(str(path)).note("a", "file", "/x", before="something later")
+    assert json.loads(path.read_text())["entries"] == [{"role": "a", "kind": "file", "name": "/x", "before": None}]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_newest_is_taken_back_first(path: Path) -> None:
+    manifest = Manifest(str(path))
+    for name in ("one", "two"):
+        manifest.note("a", "file", name)
+    manifest.note("b", "file", "three")
+    assert [entry["name"] for entry in manifest.of_role("a")] == ["two", "one"]
+
+
+def test_with_its_last_entry_it_vanishes(path: Path) -> None:
+    manifest = Manifest(str(path))
+    manifest.remove(manifest.note("a", "file", "/x"))
+    assert not path.parent.exists()
+
+
+def test_its_folder_stays_while_jobs_are_in_it(path: Path) -> None:
+    manifest = Manifest(str(path))
+    entry = manifest.note("a", "file", "/x")
+    (path.parent / "jobs").mkdir()
+    manifest.remove(entry)
+    assert [one.name for one in path.parent.iterdir()] == ["jobs"]
+
+
+def test_a_damaged_one_is_an_error_not_an_empty_one(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(ValueError, match="what reset takes back"):
+        Manifest(str(path))

@@ -1,0 +1,123 @@
+"""Which nodes are ready: each check with a node that fails it, and only it."""
+
+from typing import Any
+
+import pytest
+import ringmaster_ready
+from ansible.module_utils import ringmaster_look_gpus, ringmaster_look_system
+from readiness import readiness
+
+LIMITS = {"disk_gb": 12, "memory_mb": 1024, "clock_s": 5, "driver": "580"}
+GPU = {"index": 0, "model": "NVIDIA H100", "memory_mb": 81559, "driver": "580.95.05"}
+
+
+def fact(**changes: Any) -> dict[str, Any]:
+    cluster = {"interface": "eth0", "address": "10.0.0.1", "mtu": 1500, "problem": None}
+    return {
+        "user": {"name": "ops", "root": True},
+        "os": {"id": "debian", "like": "", "version": "12", "codename": "bookworm", "name": "Debian 12"},
+        "systemd": True,
+        "python": "3.11.2",
+        "cores": 8,
+        "memory_mb": 64000,
+        "disk_free_gb": 100,
+        "clock_offset_s": 0.4,
+        "reboot_pending": False,
+        "gpus": [],
+        "gpu_processes": [],
+        "gpu_problem": None,
+        "unclaimed": 0,
+        "nouveau": False,
+        "jobs": [],
+        "apt_locked_by": None,
+        "firewall": {"other": None},
+        "network": {"cluster": cluster, "routes": {"b": {"interface": "eth0", "source": "10.0.0.1"}}},
+        **changes,
+    }
+
+
+def findings(settings: dict[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:
+    report = readiness({"node1": fact(**changes)}, {"node1": settings or {}}, LIMITS)
+    return report["findings"]  # type: ignore[no-any-return]
+
+
+def test_a_good_node_has_none() -> None:
+    assert findings() == []
+    assert findings({"gpus": 1}, gpus=[GPU]) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "required", "changes"),
+    [
+        ("sudo", True, {"user": {"name": "ops", "root": False}}),
+        ("system", True, {"systemd": False}),
+        ("system", True, {"os": {"id": "debian", "like": "", "version": "10", "codename": "x", "name": "Debian 10"}}),
+        ("system", True, {"os": {"id": "fedora", "like": "", "version": "41", "codename": "", "name": "Fedora 41"}}),
+        ("relative", False, {"os": {"id": "mint", "like": "ubuntu", "version": "22", "codename": "", "name": "Mint"}}),
+        ("python", True, {"python": "3.8.10"}),
+        ("disk", True, {"disk_free_gb": 3}),
+        ("memory", True, {"memory_mb": 512}),
+        ("clock", False, {"clock_offset_s": -30.0}),
+        ("driver", True, {"gpus": [GPU | {"driver": "535.183.01"}]}),
+        ("gpu_driver", True, {"gpu_problem": "couldn't communicate with the driver"}),
+        ("gpu_driver", True, {"unclaimed": 8}),
+        ("nouveau", True, {"nouveau": True}),
+        ("gpu_processes", True, {"gpus": [GPU], "gpu_processes": [{"pid": 7, "name": "python", "memory_mb": 900}]}),
+        ("job", False, {"jobs": ["night"]}),
+        ("reboot", False, {"reboot_pending": True}),
+        ("apt", False, {"apt_locked_by": "unattended-upgr (pid 7)"}),
+        ("firewall", False, {"firewall": {"other": "firewalld"}}),
+    ],
+)
+def test_each_check(check: str, required: bool, changes: dict[str, Any]) -> None:
+    found = findings(**changes)
+    assert [(one["check"], one["required"], one["node"]) for one in found] == [(check, required, "node1")]
+
+
+def test_a_promised_gpu_that_is_missing() -> None:
+    assert [one["check"] for one in findings({"gpus": 2}, gpus=[GPU])] == ["gpus"]
+
+
+def test_a_node_of_processes_is_never_provisioned() -> None:
+    assert [one["check"] for one in findings({"runtime": "process"})] == ["runtime"]
+
+
+def test_gpus_held_by_our_own_job_are_no_refusal() -> None:
+    held = [{"pid": 7, "name": "python", "memory_mb": 900}]
+    assert [one["check"] for one in findings(gpus=[GPU], gpu_processes=held, jobs=["night"])] == ["job"]
+
+
+def test_what_is_accepted_becomes_a_warning() -> None:
+    report = readiness({"node1": fact(memory_mb=512)}, {}, LIMITS, accept=["memory"])
+    assert [(one["check"], one["required"]) for one in report["findings"]] == [("memory", False)]
+
+
+def test_nodes_that_differ_are_warned_about() -> None:
+    network = {"cluster": {"interface": "ens5", "address": "10.0.0.2", "mtu": 1300, "problem": None}, "routes": {}}
+    report = readiness({"node1": fact(gpus=[GPU]), "node2": fact(network=network)}, {}, LIMITS)
+    assert [(one["check"], one["required"]) for one in report["findings"]] == [("gpu_count", False), ("mtu", False)]
+    other = fact(gpus=[GPU | {"model": "NVIDIA A100"}])
+    report = readiness({"node1": fact(gpus=[GPU]), "node2": other}, {}, LIMITS)
+    assert [one["check"] for one in report["findings"]] == ["gpu_model"]
+
+
+def test_the_table_leaves_out_what_nobody_has() -> None:
+    lines = ringmaster_ready.table(readiness({"a": fact(), "longer": fact()}, {}, LIMITS)["rows"])
+    assert lines[0].split()[:2] == ["node", "system"]
+    assert "driver" not in lines[0]
+    assert len(lines) == 3
+
+
+def test_gpus_and_processes_are_read_as_nvidia_smi_prints_them() -> None:
+    assert ringmaster_look_gpus.gpus("0, NVIDIA H100 80GB HBM3, 81559, 580.95.05\n") == [
+        {"index": 0, "model": "NVIDIA H100 80GB HBM3", "memory_mb": 81559, "driver": "580.95.05"}
+    ]
+    assert ringmaster_look_gpus.processes("4711, /usr/bin/python3, [N/A]\n") == [
+        {"pid": 4711, "name": "python3", "memory_mb": None}
+    ]
+
+
+def test_the_system_is_read() -> None:
+    found = ringmaster_look_system.os_release('ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n')
+    assert (found["id"], found["version"], found["name"]) == ("ubuntu", "24.04", "Ubuntu 24.04 LTS")
+    assert ringmaster_look_system.memory_mb("MemTotal:       2097152 kB\n", 1 << 29) == 512

@@ -1,9 +1,9 @@
 """`make bench`: chooses the measurements."""
 
-from benchmarks import first_step
+from benchmarks import first_step, provision
 from launcher.errors import ExitCode, RingmasterError
 
-_ALL = {"first-step": first_step.run}
+_ALL = {"first-step": first_step.run, "provision": provision.run}
 
 
 def run(*, only: str = "", quick: bool = False) -> int:

@@ -23,8 +23,22 @@ def settings_of(hostvars: Mapping[str, Any], names: Iterable[str], *settings: st
     }
 
 
+def proved(fact: Mapping[str, Any], nodes: int) -> str:
+    """Return what a verification has shown of a node, in a line."""
+    cluster, gpus = fact["network"]["cluster"], fact["gpus"]
+    image = fact["image"]["id"].removeprefix("sha256:")[:12] if fact["image"] else "none recorded"
+    parts = [
+        f"{cluster['interface']} {cluster['address']}",
+        f"reaches {nodes - 1} others by SSH" if nodes > 1 else "alone",
+        f"engine {fact['engine']['version']}",
+        f"{len(gpus)} x {gpus[0]['model']}" if gpus else "no GPU",
+        f"image {image}",
+    ]
+    return ", ".join(parts)
+
+
 class FilterModule:
     """Ansible's way in."""
 
     def filters(self) -> dict[str, Any]:
-        return {"facts_of": facts_of, "settings_of": settings_of}
+        return {"facts_of": facts_of, "settings_of": settings_of, "proved": proved}

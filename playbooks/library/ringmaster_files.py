@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: whole files, blocks in files of others and keys of JSON files, each noted so that it can be undone.
+"""Ansible module: whole files, blocks in files of others, keys of JSON files, folders; each noted, to be undone.
 
 `ansible.builtin.blockinfile` and `copy` do not remember how a file was; this one writes that into the node's manifest
 before it changes anything.
@@ -19,8 +19,8 @@ from ansible.module_utils.ringmaster_manifest import Manifest
 
 FILE = {
     "path": {"type": "path", "required": True},
-    "text": {"type": "str", "required": True},
-    "how": {"type": "str", "choices": ["file", "block", "json"], "default": "file"},
+    "text": {"type": "str", "default": ""},
+    "how": {"type": "str", "choices": ["file", "block", "json", "folder"], "default": "file"},
     "top": {"type": "bool", "default": False},
     "mode": {"type": "str", "default": "0644"},
     "owner": {"type": "str", "default": "root"},
@@ -69,6 +69,8 @@ def is_so(file: dict[str, Any], old: str | None, new: str) -> bool:
 def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> dict[str, str] | None:
     """Make one file what it shall be; return the difference, or None where it is so already."""
     path = file["path"]
+    if file["how"] == "folder":
+        return ensure_folder(manifest, role, file, check)
     old = read(path)
     try:
         new = wanted_text(file, old)
@@ -85,6 +87,16 @@ def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> 
             manifest.save()
         write(path, new, **attributes(file))
     return {"before_header": path, "after_header": path, "before": old or "", "after": new}
+
+
+def ensure_folder(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> dict[str, str] | None:
+    """Make a folder where there is none; one that is there stays as it is."""
+    path = file["path"]
+    if os.path.isdir(path):
+        return None
+    if not check:
+        make_folder(manifest, role, path, mode=int(file["folder_mode"], 8), owner=file["owner"])
+    return {"before_header": path, "after_header": path, "before": "", "after": "a folder\n"}
 
 
 def main() -> None:

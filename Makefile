@@ -6,6 +6,8 @@ SHELL := /bin/sh
 BIN := .venv/bin
 INSTALL := requirements/install.sh
 FAB := $(BIN)/fab
+# A role alone doesn't show where the modules and plugins beside the playbooks are.
+LINT_PLAYBOOKS := ANSIBLE_LIBRARY=playbooks/library ANSIBLE_ACTION_PLUGINS=playbooks/action_plugins ANSIBLE_FILTER_PLUGINS=playbooks/filter_plugins $(BIN)/ansible-lint --quiet --nocolor
 
 # What users may set. Every byte must arrive: make would expand `$` in a value when it exports it (and run a
 # `$(shell …)` in it), so none is exported as it is; each goes to the recipes as RM_<name>, taken with $(value).
@@ -20,18 +22,28 @@ FAB := $(BIN)/fab
 #: LAUNCH_STYLE  1: the script parses --local-rank; 0: it does not; default: look into it
 #: INVENTORY     default: inventory/hosts.yml if there is one, else inventory/local.yml (this machine)
 #: LIMIT         only these hosts of the inventory (an Ansible pattern)
+#: CHECK         provision, reset: 1: show what would be done, with differences, and change nothing
+#: TRUST         1: pin host keys that are seen for the first time without asking
+#: TAGS          provision, verify, reset: only these roles, such as firewall,docker_engine
+#: NCCL_DEBUG    provision: NCCL's messages in every job: WARN, INFO, …; default: none
+#: KEEP_PACKAGES reset: 1: leave the packages that provisioning installed
 #: ENGINE, UNEQUAL, REGISTRY  lab: 1: nodes with the Docker engine; that differ; an image registry beside them
 #: PURGE         lab-down: 1: also the Docker engine, if the lab installed it
 #: ONLY, QUICK   bench: which measurements; 1: fewer repetitions
 #: LAB           test: required fails where a test's needs can't be met, instead of skipping it
 #: PYTHON        which Python .venv is made from; default: the first that is 3.11 or newer
-VARIABLES := NODES GPUS SCRIPT ARGS DATA NAME RESUME DRY_RUN LAUNCH_STYLE INVENTORY LIMIT ENGINE UNEQUAL REGISTRY PURGE ONLY QUICK LAB PYTHON
-unexport $(VARIABLES)
+VARIABLES := NODES GPUS SCRIPT ARGS DATA NAME RESUME DRY_RUN LAUNCH_STYLE INVENTORY LIMIT CHECK TRUST TAGS NCCL_DEBUG KEEP_PACKAGES ENGINE UNEQUAL REGISTRY PURGE ONLY QUICK LAB PYTHON
+# (NCCL_DEBUG in the environment stays there, as jobs on this machine have it from there.)
+unexport $(filter-out NCCL_DEBUG,$(VARIABLES))
 $(foreach name,$(VARIABLES),$(eval export RM_$(name) = $$(value $(name))))
 MAKEOVERRIDES :=
 # Some systems (WSL) have a NAME of their own in the environment: only one given to make is a job's.
 ifneq ($(origin NAME),command line)
   NAME :=
+endif
+# One in the environment is for the jobs started here, not to be written to every node.
+ifneq ($(origin NCCL_DEBUG),command line)
+  RM_NCCL_DEBUG :=
 endif
 
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -39,6 +51,19 @@ unknown := $(filter-out $(VARIABLES) MAKEOVERRIDES,$(given))
 ifneq ($(unknown),)
   $(error there is no variable '$(firstword $(unknown))'; known: $(VARIABLES))
 endif
+
+##@ Prepare
+.PHONY: provision
+provision: control ## prepare every node of the inventory for training; a second run changes nothing
+	@exec $(FAB) provision --inventory="$$RM_INVENTORY" --limit="$$RM_LIMIT" --tags="$$RM_TAGS" --check="$$RM_CHECK" --trust="$$RM_TRUST" --nccl-debug="$$RM_NCCL_DEBUG"
+
+.PHONY: verify
+verify: control ## prove that every node is as provisioned, one line per node; changes nothing
+	@exec $(FAB) verify --inventory="$$RM_INVENTORY" --limit="$$RM_LIMIT" --tags="$$RM_TAGS" --trust="$$RM_TRUST"
+
+.PHONY: reset
+reset: control ## take back exactly what provisioning added
+	@exec $(FAB) reset --inventory="$$RM_INVENTORY" --limit="$$RM_LIMIT" --tags="$$RM_TAGS" --check="$$RM_CHECK" --trust="$$RM_TRUST" --keep-packages="$$RM_KEEP_PACKAGES"
 
 ##@ Train
 .PHONY: train
@@ -65,7 +90,7 @@ test: everything ## all tests; LAB=required fails where a part of them can't be 
 
 .PHONY: lint
 lint: everything ## all linters
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/yamllint --strict . && $(BIN)/shellcheck requirements/install.sh .ci/run tests/lab/node_files/start-node tests/lab/node_files/link-stand-ins tests/lab/node_files/dmesg
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/yamllint --strict . && $(LINT_PLAYBOOKS) && $(BIN)/shellcheck requirements/install.sh .ci/run tests/lab/node_files/start-node tests/lab/node_files/link-stand-ins tests/lab/node_files/dmesg
 
 .PHONY: clean
 clean: ## remove what make made here: .venv, caches, fetched data (runs/ is yours and stays)

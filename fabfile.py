@@ -59,6 +59,62 @@ def train(
     leave_with(lambda: run(options, started_at=started_at), debug=debug)
 
 
+_NODES_HELP = {
+    "inventory": "default: inventory/hosts.yml",
+    "limit": "only these hosts of the inventory (an Ansible pattern)",
+    "tags": "only the roles with these tags, such as firewall,docker_engine",
+    "trust": "1: pin host keys that are seen for the first time without asking",
+    "debug": "show tracebacks and all that Ansible has to say",
+}
+_CHANGES_HELP = {**_NODES_HELP, "check": "1: show what would be done, with differences, and change nothing"}
+
+
+def _on_nodes(verb: str, debug: bool, **options: str) -> None:
+    from launcher.provision import Options, Verb, run
+
+    leave_with(lambda: run(Verb[verb], Options(**options), debug=debug), debug=debug)
+
+
+@task(help={**_CHANGES_HELP, "nccl-debug": "NCCL's messages in every job: WARN, INFO, …; default: none"})
+def provision(
+    _connection: Connection,
+    inventory: str = "",
+    limit: str = "",
+    tags: str = "",
+    check: str = "",
+    trust: str = "",
+    nccl_debug: str = "",
+    debug: bool = False,
+) -> None:
+    """Prepare every node for training; a second run changes nothing."""
+    given = {"inventory": inventory, "limit": limit, "tags": tags, "check": check, "trust": trust}
+    _on_nodes("PROVISION", debug, **given, nccl_debug=nccl_debug)
+
+
+@task(help=_NODES_HELP)
+def verify(
+    _connection: Connection, inventory: str = "", limit: str = "", tags: str = "", trust: str = "", debug: bool = False
+) -> None:
+    """Prove that every node is as provisioned, one line per node; changes nothing."""
+    _on_nodes("VERIFY", debug, inventory=inventory, limit=limit, tags=tags, trust=trust)
+
+
+@task(help={**_CHANGES_HELP, "keep-packages": "1: leave the packages that provisioning installed"})
+def reset(
+    _connection: Connection,
+    inventory: str = "",
+    limit: str = "",
+    tags: str = "",
+    check: str = "",
+    trust: str = "",
+    keep_packages: str = "",
+    debug: bool = False,
+) -> None:
+    """Take back exactly what provisioning added."""
+    given = {"inventory": inventory, "limit": limit, "tags": tags, "check": check, "trust": trust}
+    _on_nodes("RESET", debug, **given, keep_packages=keep_packages)
+
+
 @task(help={"only": "which measurements: first-step", "quick": "1: fewer repetitions"})
 def bench(_connection: Connection, only: str = "", quick: str = "") -> None:
     """Measure, and print the tables with the ratios."""

@@ -36,7 +36,7 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
         mute()
     except Exception as error:
         code = ExitCode.FAILED
-        _say(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab train --debug shows where)", debug)
+        _say(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab's --debug shows where)", debug)
     try:
         print(f"ringmaster: exit {code} ({ExitCode(code).meaning})", flush=True)
     except (OSError, ValueError):

@@ -11,6 +11,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOT_STARTED = 3
     CLUSTER = 4
+    PARTLY = 5
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -23,6 +24,7 @@ class ExitCode(IntEnum):
             ExitCode.USAGE: "wrong usage or inventory",
             ExitCode.NOT_STARTED: "a check failed, nothing was started",
             ExitCode.CLUSTER: "the cluster failed",
+            ExitCode.PARTLY: "some nodes could not be provisioned",
             ExitCode.INTERRUPTED: "stopped by Ctrl-C",
             ExitCode.TERMINATED: "stopped by SIGTERM",
         }[self]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.connection import Connection, connection
 from launcher.errors import RingmasterError
 from launcher.settings import settings_problem
 
@@ -18,7 +19,7 @@ GROUP = "nodes"
 _PREFIX = "ringmaster_"
 _NAME = re.compile(r"[^\W_][\w.-]*")  # it becomes a file's name: logs/<node>.log
 # Ansible's defaults let broken entries pass with a warning; a cluster that is half described must not start.
-_STRICT = {
+STRICT = {
     "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
     "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1",
     "ANSIBLE_INVENTORY_UNPARSED_WARNING": "0",
@@ -35,6 +36,7 @@ class Host:
     address: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The `ringmaster_…` variables, without the prefix."""
+    connection: Connection = field(default_factory=Connection)
 
     @property
     def runtime(self) -> str:
@@ -49,7 +51,9 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
             twice, two names share an address that is not this machine's, or `limit` names an unknown host.
     """
     if not path.exists():
-        raise RingmasterError(f"{path}: no such inventory; copy inventory/local.yml, or set INVENTORY=<file>")
+        raise RingmasterError(
+            f"{path}: no such inventory; copy inventory/hosts.example.yml there, or set INVENTORY=<file>"
+        )
     _refuse_repeated_names(path)
     hosts = _hosts(path, limit)
     if not hosts and limit:
@@ -92,9 +96,9 @@ def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
 @contextmanager
 def _strict_ansible() -> Iterator[io.StringIO]:
     """Ansible's settings (it reads them when imported) and what it prints, kept from the user's script and screen."""
-    before = {name: os.environ.get(name) for name in _STRICT}
+    before = {name: os.environ.get(name) for name in STRICT}
     errors = sys.stdout.errors
-    os.environ.update(_STRICT)
+    os.environ.update(STRICT)
     try:
         with redirect_stderr(io.StringIO()) as said:
             yield said
@@ -128,7 +132,12 @@ def _host(path: Path, name: str, variables: dict[str, Any], templar: Any, loader
     problem = settings_problem(settings)
     if problem:
         raise RingmasterError(f"{path}: {name}: {problem}")
-    return Host(name=name, address=str(render(variables.get("ansible_host", name))), settings=settings)
+    try:
+        reached = connection(variables, render)
+    except ValueError as error:
+        raise RingmasterError(f"{path}: {name}: {error}") from error
+    address = str(render(variables.get("ansible_host", name)))
+    return Host(name=name, address=address, settings=settings, connection=reached)
 
 
 def _plain(value: Any) -> Any:

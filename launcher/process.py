@@ -3,17 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from launcher.errors import ExitCode, RingmasterError
 from launcher.machine import holds_connection
 from launcher.plan import NodePlan
 from launcher.rank import die_with_parent
+from launcher.sweep import sweep
 
 _LABEL = "RINGMASTER_LABEL"
 """In the environment of every process of a job: by it the last one is found, whatever its name or session."""
@@ -103,36 +101,9 @@ class ProcessRuntime:
 
     def sweep(self) -> int:
         """Kill whatever still carries the job's label; return how many there were."""
-        label = f"{_LABEL}={self._label}".encode()
-        found: set[int] = set()
-        for _ in range(50):
-            alive = set(_labelled(label))
-            if not alive:
-                break
-            for pid in alive:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            found |= alive
-            time.sleep(0.02)
-        return len(found)
+        return sweep(f"{_LABEL}={self._label}")
 
 
 def _private(key: str) -> bool:
     """Variables that are between make and the launcher, no business of the user's program."""
     return key in _OF_MAKE or key.startswith(("RM_", "RINGMASTER_"))
-
-
-def _labelled(label: bytes) -> Iterator[int]:
-    """Ids of the processes with `label` in their environment (Linux; elsewhere the sessions' kill has to do)."""
-    if sys.platform != "linux":
-        return
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with suppress(OSError):
-                if label in (entry / "environ").read_bytes().split(b"\0") and _alive(entry):
-                    yield int(entry.name)
-
-
-def _alive(entry: Path) -> bool:
-    """Not a zombie: those are gone but for their parent's look."""
-    return (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"

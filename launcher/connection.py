@@ -1,0 +1,81 @@
+"""How one host of the inventory is reached: Ansible's connection variables, and the ssh options they come to."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_SSH = frozenset({"ssh", "smart", "ansible.builtin.ssh"})
+_NAMES = {
+    "connection": ("ansible_connection",),
+    "port": ("ansible_port", "ansible_ssh_port"),
+    "user": ("ansible_user", "ansible_ssh_user"),
+    "key_file": ("ansible_ssh_private_key_file", "ansible_private_key_file"),
+    "args": ("ansible_ssh_args",),
+    "common_args": ("ansible_ssh_common_args",),
+    "extra_args": ("ansible_ssh_extra_args",),
+    "password": ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """What Ansible is told about reaching a host; empty is Ansible's default."""
+
+    over_ssh: bool = True
+    """False for this machine itself and for other connection plugins."""
+    port: int | None = None
+    user: str = ""
+    key_file: str = ""
+    args: str = ""
+    common_args: str = ""
+    extra_args: str | None = None
+    has_password: bool = False
+    """Whether Ansible logs in with a password; the password itself is not kept."""
+
+    def options(self, extra_args: str) -> tuple[str, ...]:
+        """The options Ansible gives to ssh, in its order: ssh takes the first value of each.
+
+        Args:
+            extra_args: what stands in for `ansible_ssh_extra_args` where the inventory doesn't set it.
+        """
+        found = shlex.split(self.args)
+        if self.port is not None:
+            found += ["-o", f"Port={self.port}"]
+        if self.key_file:
+            found += ["-o", f'IdentityFile="{Path(self.key_file).expanduser()}"']
+        if self.user:
+            found += ["-o", f'User="{self.user}"']
+        return (*found, *shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
+
+
+def connection(variables: Mapping[str, Any], render: Callable[[Any], Any]) -> Connection:
+    """Read a host's connection variables; `render` resolves their templates.
+
+    Raises:
+        ValueError: a value can't be right; the message names the variable.
+    """
+
+    def text(name: str) -> str:
+        given = next((variables[each] for each in _NAMES[name] if variables.get(each) is not None), None)
+        return "" if given is None else str(render(given))
+
+    for name in ("args", "common_args", "extra_args"):
+        try:
+            shlex.split(text(name))
+        except ValueError as error:
+            raise ValueError(f"{_NAMES[name][0]} has a quote that is not closed: {text(name)}") from error
+    port = text("port")
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError(f"ansible_port is {port!r}; must be a whole number from 1 to 65535")
+    return Connection(
+        over_ssh=(text("connection") or "ssh") in _SSH,
+        port=int(port) if port else None,
+        user=text("user"),
+        key_file=text("key_file"),
+        args=text("args"),
+        common_args=text("common_args"),
+        extra_args=text("extra_args") or None,
+        has_password=any(variables.get(each) for each in _NAMES["password"]),
+    )

@@ -1,0 +1,70 @@
+"""Runs several short programs at once and waits for all of them, so that one slow node doesn't hide the others."""
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a program ended."""
+
+    code: int | None
+    """Its exit code; None: it was ended after the time limit."""
+    out: str
+    err: str
+
+
+def run_all(commands: Sequence[Sequence[str]], *, limit_s: float) -> list[Done]:
+    """Run all `commands` at once, for `limit_s` seconds at most; the answers are in the commands' order.
+
+    They have no input and no terminal: a program that wants to ask the user something fails instead.
+    """
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            running.append(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                )
+            )
+        ends = time.monotonic() + limit_s
+        return [_wait(process, ends) for process in running]
+    finally:
+        for process in running:
+            if process.poll() is None:
+                _kill(process)
+
+
+def _wait(process: "subprocess.Popen[bytes]", ends: float) -> Done:
+    try:
+        out, err = process.communicate(timeout=max(0.0, ends - time.monotonic()))
+        code: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        code = process.poll()  # it may have ended while a slower one was waited for
+        if code is None:
+            _kill(process)
+        out, err = _rest(process)
+    return Done(code=code, out=out.decode(errors="replace"), err=err.decode(errors="replace"))
+
+
+def _rest(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
+    try:
+        return process.communicate(timeout=1)
+    except subprocess.TimeoutExpired:  # a helper that outlived it keeps the pipes open
+        _kill(process)
+        return process.communicate()
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End it and its helpers (a jump host's ssh), which would keep the pipes open."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, 9)

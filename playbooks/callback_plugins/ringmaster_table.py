@@ -1,0 +1,167 @@
+"""At the end of a playbook: one line per node, what became of it and why.
+
+What others tell it:
+- a task's result with `ringmaster_refused: true`: a check refused this node, and nothing was touched anywhere;
+- a task's result with `ringmaster_line: "…"`: what stands in the node's line.
+
+The environment, which the launcher sets:
+- RINGMASTER_RESULT: a file that the lines are written to as JSON, instead of printing them;
+- RINGMASTER_PROGRESS: a file to which each task's and each node's begin and end is appended, as they happen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: ringmaster_table
+type: aggregate
+short_description: one line per node at the end of a playbook
+description:
+  - Prints what became of each node, and why, when something is not fine; after verify.yml always.
+"""
+
+_LONGEST = 200
+_UNREACHABLE = (
+    (r"HOST IDENTIFICATION HAS CHANGED", "its host key is not the pinned one: never accept that unseen"),
+    (r"host key is known|Host key verification failed", "its host key is not known; make provision asks about it"),
+    (r"Permission denied", "no key was accepted; set ansible_user, ansible_ssh_private_key_file"),
+    (r"Could not resolve hostname", "its name is not known here; set ansible_host"),
+    (r"timed out", "timed out"),
+    (r"Connection refused", "connection refused"),
+    (r"No route to host|Network is unreachable", "no route to it from here"),
+    (r"closed by|[Bb]roken pipe|reset by peer|closed\.", "the connection was lost"),
+)
+_EMPTY = ("non-zero return code", "MODULE FAILURE", "One or more items failed", "All items completed")
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]
+    """Ansible finds it beside the playbooks and calls it as the playbook goes on."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "ringmaster_table"
+    CALLBACK_NEEDS_ENABLED = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._playbook = ""
+        self._nodes: list[str] = []
+        self._reasons: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
+        self._refused: set[str] = set()
+        path = os.environ.get("RINGMASTER_PROGRESS")
+        self._progress = open(path, "a", buffering=1, encoding="utf-8") if path else None  # noqa: SIM115,PTH123
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self._playbook = Path(playbook._file_name).name
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002
+        self._tell("task", task.get_name())
+
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        self._tell("task", task.get_name())
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:  # noqa: ARG002
+        if host.get_name() not in self._nodes:
+            self._nodes.append(host.get_name())
+        self._tell("begin", host.get_name())
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        self._take(result)
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        self._tell("end", result.host.get_name())
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        name = self._take(result)
+        if not ignore_errors:
+            self._reasons[name] = short(f"{result.task.get_name()}: {failure(result.result)}")
+            if result.result.get("ringmaster_refused"):
+                self._refused.add(name)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        self._reasons[self._take(result)] = short(unreachable(str(result.result.get("msg", ""))))
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        names = self._nodes + [name for name in stats.processed if name not in self._nodes]
+        table = {name: self._row(name, stats.summarize(name)) for name in names}
+        path = os.environ.get("RINGMASTER_RESULT")
+        if path:
+            Path(path).write_text(
+                json.dumps({"playbook": self._playbook, "refused": bool(self._refused), "nodes": table})
+            )
+        elif table and (self._playbook == "verify.yml" or any(row["state"] not in FINE for row in table.values())):
+            self._print(table)
+
+    def _row(self, name: str, summary: Mapping[str, int]) -> dict[str, Any]:
+        if name in self._refused:
+            state = "refused"
+        elif summary["unreachable"]:
+            state = "unreachable"
+        elif summary["failures"]:
+            state = "failed"
+        else:
+            state = "changed" if summary["changed"] else "ok"
+        why = self._lines.get(name, "")
+        if state not in FINE:
+            why = why or self._reasons.get(name, "")
+        elif self._refused:
+            why = why or "nothing wrong here; not touched, as another node was refused"
+        return {"state": state, "changed": summary["changed"], "why": why}
+
+    def _take(self, result: Any) -> str:
+        name = str(result.host.get_name())
+        self._tell("end", name)
+        if result.result.get("ringmaster_line"):
+            self._lines[name] = short(str(result.result["ringmaster_line"]))
+        return name
+
+    def _tell(self, what: str, name: str) -> None:
+        if self._progress:
+            self._progress.write(f"{time.time():.1f}\t{what}\t{' '.join(name.split())}\n")
+
+    def _print(self, table: Mapping[str, Mapping[str, Any]]) -> None:
+        self._display.banner("NODES")
+        width = max(len(name) for name in table)
+        for name, row in table.items():
+            count = f" {row['changed']}" if row["state"] == "changed" else ""
+            colour = {"ok": "green", "changed": "yellow"}.get(row["state"], "red")
+            self._display.display(f"{name:{width}}  {row['state'] + count:11}  {row['why']}".rstrip(), color=colour)
+
+
+FINE = ("ok", "changed")
+
+
+def failure(result: Mapping[str, Any]) -> str:
+    """The one line that says most of why a task failed."""
+    for item in result.get("results") or ():
+        if isinstance(item, Mapping) and item.get("failed"):
+            return failure(item)
+    message = result.get("msg", "")
+    text = "; ".join(map(str, message)) if isinstance(message, list) else str(message)
+    said = [str(result.get(key) or "").strip() for key in ("stderr", "module_stderr", "stdout", "module_stdout")]
+    if not text.strip() or text.startswith(_EMPTY):
+        more = next((each for each in said if each), "")
+        last = more.splitlines()[-1] if more else ""
+        return f"{text.strip().splitlines()[0]}: {last}" if text.strip() and last else last or text or "no reason given"
+    return text
+
+
+def unreachable(message: str) -> str:
+    """Why a node could not be reached, in a few words."""
+    return next((words for pattern, words in _UNREACHABLE if re.search(pattern, message)), message)
+
+
+def short(text: str) -> str:
+    """The first line that says something, not too long."""
+    line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

@@ -56,7 +56,9 @@ def files(home: str) -> dict[str, dict[str, Any] | None]:
 def public_key(manifest: Manifest) -> str | None:
     """Return the public half of the key that we made for the SSH user."""
     ours = [one["name"] for one in manifest.entries if one["kind"] == "key"]
-    return (read(f"{ours[0]}.pub") or "").strip() or None if ours else None
+    if not ours or not os.path.exists(ours[0]):
+        return None
+    return (read(f"{ours[0]}.pub") or "").strip() or None
 
 
 def look(parameters: dict[str, Any]) -> dict[str, Any]:

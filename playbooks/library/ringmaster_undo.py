@@ -12,13 +12,28 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster_undo_engine import undo_engine, undo_group
 from ansible.module_utils.ringmaster_undo_files import undo_block, undo_file, undo_folder, undo_json
+from ansible.module_utils.ringmaster_undo_firewall import undo_firewall
+from ansible.module_utils.ringmaster_undo_image import undo_image, undo_registry
+from ansible.module_utils.ringmaster_undo_key import undo_key
+from ansible.module_utils.ringmaster_undo_mask import undo_mask
+from ansible.module_utils.ringmaster_undo_packages import undo_hold, undo_packages
 
 KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "file": undo_file,
     "block": undo_block,
     "json": undo_json,
     "folder": undo_folder,
+    "key": undo_key,
+    "mask": undo_mask,
+    "firewall": undo_firewall,
+    "packages": undo_packages,
+    "hold": undo_hold,
+    "group": undo_group,
+    "engine": undo_engine,
+    "image": undo_image,
+    "registry": undo_registry,
 }
 
 

@@ -1,0 +1,173 @@
+"""Who may come in by SSH from where, and whose host key is whose: the texts of every node's SSH files. Pure."""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Facts = Mapping[str, Any]
+_SSH_PORT = 22
+# What is given back after `restrict`: a terminal for people, and the one tunnel by which an image is delivered.
+_ALLOWED = 'restrict,pty,port-forwarding,permitopen="127.0.0.1:{port}",permitlisten="127.0.0.1:{port}"'
+_HEAD = "# Written by Ringmaster (role ssh_mesh); removed by reset.\n"
+# Ours where the user has an id_ed25519 already. As soon as one is named, ssh tries no others: so the usual ones are
+# named too, for other accounts and keys on the same machines. One that isn't there is passed over in silence.
+_IDENTITIES = ("ringmaster_ed25519", "id_ed25519", "id_ecdsa", "id_rsa")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """What the others need to know of a node."""
+
+    name: str
+    names: tuple[str, ...]
+    address: str
+    """Its cluster address."""
+    other_address: str | None
+    """Where the operator finds it, if the inventory says that by an address."""
+    sources: Mapping[str, str]
+    """The address it sends from, by the node it sends to."""
+    port: int
+    ports: tuple[int, ...]
+    """Where its sshd listens, and all such ports."""
+    user: str
+    host_keys: tuple[str, ...]
+    public_key: str | None
+    """None: not made yet (check mode)."""
+
+
+def mesh_nodes(
+    facts: Mapping[str, Facts], hostvars: Mapping[str, Any], names: Mapping[str, list[str]]
+) -> dict[str, Node]:
+    """Return the nodes that were looked at; a key made in this run is in the variable `ssh_mesh_key` of its node."""
+    found = {}
+    for name, fact in facts.items():
+        host = hostvars[name]
+        made = host.get("ssh_mesh_key") or {}
+        ssh = fact.get("ssh") or {}
+        ports = sorted({*([ssh["port"]] if ssh else []), *(fact["firewall"].get("ports") or [])}) or [_SSH_PORT]
+        routes = fact["network"]["routes"]
+        if fact["network"]["cluster"]["address"]:
+            found[name] = Node(
+                name=name,
+                names=tuple(names[name]),
+                address=fact["network"]["cluster"]["address"],
+                other_address=_remote_address(host.get("ansible_host")),
+                sources={peer: route["source"] for peer, route in routes.items() if route.get("source")},
+                port=ssh["port"] if ssh else ports[0],
+                ports=tuple(ports),
+                user=fact["user"]["name"],
+                host_keys=tuple(fact["host_keys"]),
+                public_key=made.get("public_key") or fact["public_key"],
+            )
+    return found
+
+
+def mesh_files(
+    facts: Mapping[str, Facts],
+    hostvars: Mapping[str, Any],
+    names: Mapping[str, list[str]],
+    inventory: Iterable[str],
+    me: str,
+    tunnel_port: int,
+) -> list[dict[str, Any]]:
+    """Return the files of the role on the node `me`, as `changed_files` takes them.
+
+    A node of the inventory that was not looked at (down, or left out by the limit) keeps the lines it has.
+
+    Raises:
+        ValueError: a node before `me` has the same key.
+    """
+    nodes, inventory, home = mesh_nodes(facts, hostvars, names), list(inventory), facts[me]["user"]["home"]
+    _refuse_doubles(nodes, me)
+
+    def pieces(text: Any) -> dict[str, str | None]:
+        return {name: text(nodes[name]) if name in nodes else None for name in inventory}
+
+    return [
+        {
+            "path": f"{home}/.ssh/authorized_keys",
+            "how": "block",
+            "pieces": pieces(lambda node: authorized_key(node, me, tunnel_port)),
+            "mode": "0600",
+            "owner": nodes[me].user,
+            "folder_mode": "0700",
+        },
+        {"path": "/etc/ssh/ssh_known_hosts", "how": "block", "pieces": pieces(known_hosts)},
+        {
+            "path": "/etc/ssh/ssh_config.d/ringmaster.conf",
+            "head": _HEAD,
+            "pieces": pieces(lambda node: ssh_config(node, nodes[me].user)),
+        },
+    ]
+
+
+def authorized_key(node: Node, me: str, tunnel_port: int) -> str | None:
+    """Return the line that lets `node` into the node `me`, from its own addresses only; None: its key isn't known."""
+    if node.public_key is None:
+        return None
+    addresses = dict.fromkeys([node.address, node.sources.get(me) or node.address, node.other_address or node.address])
+    key = " ".join(node.public_key.split()[:2])
+    allowed = _ALLOWED.format(port=tunnel_port)
+    return f'from="{",".join(addresses)}",{allowed} {key} ringmaster {node.name}\n'
+
+
+def known_hosts(node: Node) -> str:
+    places = [*node.names, *_addresses(node)]
+    shown = [one if port == _SSH_PORT else f"[{one}]:{port}" for port in node.ports for one in places]
+    return "".join(f"{','.join(shown)} {key}\n" for key in node.host_keys)
+
+
+def ssh_config(node: Node, user: str) -> str:
+    """Return how `node` is reached. It holds for every user of the machine: only the SSH user's name there is his."""
+    places = [*node.names, *_addresses(node)]
+    lines = [f"Host {' '.join(places)}", f"    HostName {node.address}", f"    Port {node.port}"]
+    lines += [f"    IdentityFile ~/.ssh/{one}" for one in _IDENTITIES]
+    if node.user != user:
+        lines += [f"Match localuser {user} originalhost {','.join(places)}", f"    User {node.user}"]
+    return "\n".join(lines) + "\n"
+
+
+def mesh_targets(
+    facts: Mapping[str, Facts], names: Mapping[str, list[str]], inventory: Iterable[str], me: str
+) -> list[str]:
+    """Return what a node must reach: every node by each of its names and addresses, beginning with the next one.
+
+    Each node begins elsewhere, so no sshd gets all of them at once: it refuses more than ten that log in.
+    """
+    order = list(inventory)
+    order = [*order[order.index(me) :], *order[: order.index(me)]]
+    addresses = {name: fact["network"]["cluster"]["address"] for name, fact in facts.items()}
+    return [place for name in order if addresses.get(name) for place in (*names[name], addresses[name])]
+
+
+def _refuse_doubles(nodes: Mapping[str, Node], me: str) -> None:
+    """Machines cloned from one disk have one key: then each could come in as the other."""
+    for name, node in nodes.items():
+        if name == me:
+            return
+        if node.public_key and node.public_key.split()[:2] == (nodes[me].public_key or "").split()[:2]:
+            raise ValueError(
+                f"{me} has the same key as {name} (cloned?): remove the key in {me}'s ~/.ssh whose comment begins with "
+                f"'ringmaster', both halves, and provision again"
+            )
+
+
+def _addresses(node: Node) -> list[str]:
+    return list(dict.fromkeys([node.address, *([node.other_address] if node.other_address else [])]))
+
+
+def _remote_address(given: Any) -> str | None:
+    """Return an address that others may know the node by too; None for names and this machine's loopback."""
+    try:
+        address = ipaddress.ip_address(str(given).strip("[]"))
+    except ValueError:
+        return None
+    return None if address.is_loopback else str(address)
+
+
+class FilterModule:
+    """Ansible's way in."""
+
+    def filters(self) -> dict[str, Any]:
+        return {"mesh_files": mesh_files, "mesh_targets": mesh_targets}

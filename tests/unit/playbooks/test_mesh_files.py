@@ -1,0 +1,142 @@
+"""Who may come in from where, whose host key is whose, and which of the texts a node doesn't have yet."""
+
+from typing import Any
+
+import pytest
+from files import changed_files
+from mesh import mesh_files, mesh_targets
+
+KEY = "ssh-ed25519 AAAA{} somebody"
+NAMES = {"n1": ["n1"], "n2": ["n2", "gpu2"], "n3": ["n3"]}
+
+
+def fact(number: int, **changed: Any) -> dict[str, Any]:
+    address = f"10.0.0.{number}"
+    return {
+        "hostname": f"n{number}",
+        "user": {"name": "ops", "home": "/home/ops"},
+        "ssh": {"client": "10.0.0.9", "address": address, "port": 22},
+        "firewall": {"ports": [22]},
+        "host_keys": [f"ssh-ed25519 HOST{number}"],
+        "public_key": KEY.format(number),
+        "network": {"cluster": {"address": address}, "routes": {}},
+        **changed,
+    }
+
+
+FACTS = {f"n{number}": fact(number) for number in (1, 2, 3)}
+HOSTVARS: dict[str, dict[str, Any]] = {"n1": {}, "n2": {"ansible_host": "192.0.2.2"}, "n3": {"ansible_host": "::1"}}
+
+
+def files(facts: dict[str, Any] = FACTS, me: str = "n1", hostvars: Any = HOSTVARS) -> dict[str, dict[str, Any]]:
+    wanted = mesh_files(facts, hostvars, {name: NAMES[name] for name in facts}, ["n1", "n2", "n3"], me, 5870)
+    return {one["path"].rpartition("/")[2]: one for one in wanted}
+
+
+def test_a_peer_comes_in_from_its_own_addresses_only() -> None:
+    routes = {"n1": {"interface": "eth1", "source": "10.1.0.2"}, "n3": {"error": "no route"}}
+    facts = {**FACTS, "n2": fact(2, network={"cluster": {"address": "10.0.0.2"}, "routes": routes})}
+    lines = files(facts)["authorized_keys"]["pieces"]
+    assert lines["n2"] == (
+        'from="10.0.0.2,10.1.0.2,192.0.2.2",restrict,pty,port-forwarding,permitopen="127.0.0.1:5870",'
+        'permitlisten="127.0.0.1:5870" ssh-ed25519 AAAA2 ringmaster n2\n'
+    )
+    # A node reaches itself too, and the operator's tunnel on a loopback address is nobody's address.
+    assert lines["n1"].startswith('from="10.0.0.1",')
+    assert lines["n3"].startswith('from="10.0.0.3",')
+
+
+def test_keys_made_in_this_run_count_and_missing_ones_keep_their_line() -> None:
+    facts = {**FACTS, "n2": fact(2, public_key=None), "n3": fact(3, public_key=None)}
+    hostvars = {**HOSTVARS, "n2": {"ssh_mesh_key": {"public_key": KEY.format("new")}}, "n3": {"ssh_mesh_key": {}}}
+    lines = files(facts, hostvars=hostvars)["authorized_keys"]["pieces"]
+    assert "AAAAnew ringmaster n2\n" in lines["n2"]
+    assert lines["n3"] is None
+
+
+def test_host_keys_by_all_names_and_real_ports() -> None:
+    facts = {**FACTS, "n2": fact(2, ssh={"port": 2222}, firewall={"ports": [22, 2222]})}
+    known = files(facts)["ssh_known_hosts"]["pieces"]
+    assert known["n1"] == "n1,10.0.0.1 ssh-ed25519 HOST1\n"
+    assert known["n2"] == (
+        "n2,gpu2,10.0.0.2,192.0.2.2,[n2]:2222,[gpu2]:2222,[10.0.0.2]:2222,[192.0.2.2]:2222 ssh-ed25519 HOST2\n"
+    )
+
+
+def test_ssh_is_told_port_and_where_it_differs_the_user() -> None:
+    facts = {**FACTS, "n2": fact(2, ssh={"port": 2222}, user={"name": "ubuntu", "home": "/home/ubuntu"})}
+    config = files(facts)["ringmaster.conf"]["pieces"]
+    assert "Host n2 gpu2 10.0.0.2 192.0.2.2\n    HostName 10.0.0.2\n    Port 2222\n" in config["n2"]
+    assert config["n2"].endswith("Match localuser ops originalhost n2,gpu2,10.0.0.2,192.0.2.2\n    User ubuntu\n")
+    assert "User" not in config["n3"]
+    assert "IdentityFile ~/.ssh/ringmaster_ed25519\n" in config["n3"]
+
+
+def test_without_ssh_the_listening_port_counts() -> None:
+    facts = {**FACTS, "n2": fact(2, ssh=None, firewall={"ports": [2022]}), "n3": fact(3, ssh=None, firewall={})}
+    config = files(facts)["ringmaster.conf"]["pieces"]
+    assert "Port 2022\n" in config["n2"]
+    assert "Port 22\n" in config["n3"]
+
+
+def test_cloned_nodes_are_refused_at_the_later_one() -> None:
+    facts = {**FACTS, "n2": fact(2, public_key=KEY.format(1))}
+    files(facts, me="n1")
+    files(facts, me="n3")
+    with pytest.raises(ValueError, match="n2 has the same key as n1"):
+        files(facts, me="n2")
+
+
+def test_each_node_begins_to_try_elsewhere() -> None:
+    assert mesh_targets(FACTS, NAMES, ["n1", "n2", "n3"], "n2") == [
+        "n2", "gpu2", "10.0.0.2", "n3", "10.0.0.3", "n1", "10.0.0.1",
+    ]  # fmt: skip
+    assert mesh_targets({"n1": FACTS["n1"]}, NAMES, ["n1", "n2"], "n1") == ["n1", "10.0.0.1"]
+
+
+def present(wanted: list[dict[str, Any]]) -> dict[str, dict[str, Any] | None]:
+    """What the probe shows of a node once these are written."""
+    return {one["path"]: {"text": one["text"], "mode": one["mode"], "owner": one["owner"]} for one in wanted}
+
+
+def test_what_is_so_is_not_written_again() -> None:
+    first = changed_files(files().values(), {})
+    assert [one["path"] for one in first] == [
+        "/home/ops/.ssh/authorized_keys", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_config.d/ringmaster.conf",
+    ]  # fmt: skip
+    assert all(set(one) <= {"path", "text", "how", "top", "mode", "owner", "folder_mode"} for one in first)
+    assert changed_files(files().values(), present(first)) == []
+
+
+def test_nodes_that_are_not_looked_at_keep_their_lines() -> None:
+    there = present(changed_files(files().values(), {}))
+    assert changed_files(files({name: FACTS[name] for name in ("n1", "n3")}).values(), there) == []
+    again = {**FACTS, "n2": fact(2, host_keys=["ssh-ed25519 ANEW"], public_key=KEY.format("anew"))}
+    assert [one["path"] for one in changed_files(files(again).values(), there)] == [
+        "/home/ops/.ssh/authorized_keys", "/etc/ssh/ssh_known_hosts",
+    ]  # fmt: skip
+
+
+def test_nodes_that_left_the_inventory_vanish() -> None:
+    there = present(changed_files(files().values(), {}))
+    left = {name: FACTS[name] for name in ("n1", "n2")}
+    changed = changed_files(mesh_files(left, HOSTVARS, NAMES, ["n1", "n2"], "n1", 5870), there)
+    assert len(changed) == 3
+    assert not any("n3" in one["text"] or "10.0.0.3" in one["text"] for one in changed)
+
+
+def test_mode_and_owner_count_for_files_of_ours_only() -> None:
+    ours, block = {"path": "/a", "text": "x"}, {"path": "/b", "text": "x", "how": "block"}
+    there = {"text": "x\n", "mode": "0600", "owner": "ops"}
+    assert [one["path"] for one in changed_files([ours, block], {"/a": there, "/b": there})] == ["/a"]
+
+
+def test_json_keys_and_empty_blocks() -> None:
+    keys = {"path": "/a", "text": '{"x": 1}', "how": "json"}
+    there = {"text": '{"y": 2, "x": 1}', "mode": "0600", "owner": "root"}
+    assert changed_files([keys], {"/a": there}) == []
+    assert len(changed_files([keys], {"/a": {**there, "text": "broken"}})) == 1
+    assert len(changed_files([keys], {})) == 1
+    empty = {"path": "/b", "text": "", "how": "block"}
+    assert changed_files([empty], {"/b": {**there, "text": None}}) == []
+    assert len(changed_files([empty], {"/b": there})) == 1

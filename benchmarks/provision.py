@@ -87,9 +87,9 @@ def _seconds(place: Place, *words: str, defaults: bool = False, **environment: s
 
 
 def _playbook(place: Place, *words: str, defaults: bool = False, **environment: str) -> str:
-    """Run site.yml; with `defaults` without any configuration file."""
+    """Run site.yml; with `defaults` under an empty configuration file."""
     if defaults:
-        environment["ANSIBLE_CONFIG"] = os.devnull
+        environment["ANSIBLE_CONFIG"] = str(Path(__file__).with_name("ansible-defaults.cfg"))
     done = subprocess.run(
         [Path(sys.executable).with_name("ansible-playbook"), "-i", place.inventory, "playbooks/site.yml", *words],
         cwd=ROOT, env={**os.environ, **environment}, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL,

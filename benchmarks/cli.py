@@ -1,9 +1,9 @@
 """`make bench`: chooses the measurements."""
 
-from benchmarks import first_step, provision
+from benchmarks import first_step, image_delivery, provision
 from launcher.errors import ExitCode, RingmasterError
 
-_ALL = {"first-step": first_step.run, "provision": provision.run}
+_ALL = {"first-step": first_step.run, "provision": provision.run, "image-delivery": image_delivery.run}
 
 
 def run(*, only: str = "", quick: bool = False) -> int:

@@ -36,14 +36,18 @@ def readiness(
     settings: Mapping[str, Mapping[str, Any]],
     limits: Mapping[str, Any],
     accept: Sequence[str] = (),
+    image_problem: str = "",
 ) -> dict[str, Any]:
     """Return `rows` (the table, by node) and `findings`, from the facts and inventory settings by node.
 
-    A finding whose check is in `accept` is a warning in any case.
+    A finding whose check is in `accept` is a warning in any case. `image_problem` says what is wrong with the image's
+    name, if anything.
     """
     bounds = Limits(**limits)
     found = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
     found += list(_compared(facts))
+    if image_problem:
+        found.append(Finding(node="all", check="image", required=True, message=image_problem))
     findings = [{**asdict(one), "required": one.required and one.check not in accept} for one in found]
     return {"rows": [row(node, fact) for node, fact in facts.items()], "findings": findings}
 

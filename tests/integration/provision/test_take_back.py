@@ -1,4 +1,4 @@
-"""`reset.yml` takes everything back, and `site.yml` after it does all again. Runs last: its name is last in the folder."""
+"""`reset.yml` takes everything back, `site.yml` after it does all again. Runs last: it is last in the folder."""
 
 import pytest
 

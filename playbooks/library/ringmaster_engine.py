@@ -1,0 +1,147 @@
+#!/usr/bin/python
+"""Ansible module: what the packages don't do for the engine: its group, its (re)start, and a look before it goes.
+
+`do`: `note` how the node is before it gets an engine; `settle` the user's membership and what the engine has not read
+yet; `release` refuses where `reset` would take away what is in use; `inspect` returns what the engine says of itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_docker import ask, job_names, names, process, running_jobs
+from ansible.module_utils.ringmaster_look_engine import in_group, stale
+from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster_undo_engine import before
+
+_GROUP = "docker"
+_UNIT = "docker.service"
+# Seconds for the engine to answer after a start: it looks through all containers and images first.
+_START = 90
+_TOLD = ("ServerVersion", "LiveRestoreEnabled", "LoggingDriver", "ContainersRunning")
+
+
+def note(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Write down how the node is before it gets an engine; anew if the engine that was there then is gone."""
+    manifest, role = Manifest(), parameters["role"]
+    found = manifest.find(role, "engine", _UNIT)
+    now = before()
+    if found is not None and (now["present"] or not found["before"]["present"]):
+        return {"changed": False}
+    if not check:
+        entry = found or manifest.note(role, "engine", _UNIT, before=now)
+        entry["before"] = now
+        manifest.save()
+    return {"changed": True}
+
+
+def settle(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Put the user into the engine's group; start the engine, or restart it if it has not read everything."""
+    joined = join(parameters["role"], parameters["user"], check)
+    unread, running = stale(), process() is not None
+    if not check and (unread or not running):
+        refuse_while_jobs_run("is not restarted")
+        if running:
+            # What can be read without a restart is: with live-restore, containers live through the restart.
+            systemctl("reload")
+        systemctl("restart" if running else "start")
+    if not check and ask("/version") is None:
+        wait()
+    return {"changed": joined or bool(unread) or not running, "joined": joined, "unread": unread}
+
+
+def join(role: str, user: str, check: bool) -> bool:
+    """Make the user a member; return whether they weren't."""
+    if in_group(user, _GROUP):
+        return False
+    if not check:
+        Manifest().note(role, "group", _GROUP, user=user)
+        run("gpasswd", "--add", user, _GROUP)
+    return True
+
+
+def release(parameters: dict[str, Any], _check: bool) -> dict[str, Any]:
+    """Refuse where a job runs, or containers of others would be purged with the engine that we installed."""
+    refuse_while_jobs_run("is not taken back")
+    ours = Manifest().find(parameters["role"], "packages", "apt")
+    answers = ask("/containers/json?all=1")
+    if ours and answers and not parameters["keep_packages"]:
+        others = [one for one in answers[0] if not job_names([one])]
+        if others:
+            raise ValueError(
+                f"your containers {', '.join(names(others))} are on the engine that would be purged with them: remove "
+                "them, or reset with KEEP_PACKAGES=1"
+            )
+    return {"changed": False}
+
+
+def inspect(_parameters: dict[str, Any], _check: bool) -> dict[str, Any]:
+    answers = ask("/info")
+    return {"changed": False, "info": {key: answers[0][key] for key in _TOLD} if answers else None}
+
+
+def refuse_while_jobs_run(what: str) -> None:
+    """Raise ValueError with the jobs' names; asked at the last moment, as one may have started since the probe."""
+    answers = ask(running_jobs())
+    jobs = job_names(answers[0]) if answers else []
+    if jobs:
+        raise ValueError(f"job {', '.join(jobs)} runs there, so its engine {what}: try again when it has ended")
+
+
+def systemctl(verb: str) -> None:
+    try:
+        # Forgets earlier starts: systemd refuses the fourth in a minute.
+        run("systemctl", "reset-failed", _UNIT)
+        run("systemctl", verb, _UNIT)
+    except ValueError as error:
+        raise ValueError(f"the engine doesn't {verb}: {last_words() or error}; see `journalctl -u {_UNIT}`") from error
+
+
+def last_words() -> str:
+    """Return the reason that the engine gave last when it failed."""
+    words = ["journalctl", "--unit", _UNIT, "--lines=40", "--output=cat", "--quiet", "--no-pager"]
+    lines = subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
+    told = [line for line in lines if "failed to start daemon" in line or line.startswith("unable to")]
+    return told[-1].strip() if told else ""
+
+
+def wait() -> None:
+    deadline = time.monotonic() + _START
+    while ask("/version") is None:
+        if time.monotonic() > deadline:
+            raise ValueError(f"the engine does not answer {_START} s after its start: see `journalctl -u {_UNIT}`")
+        time.sleep(0.2)
+
+
+def run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"{' '.join(words)}: {' '.join(done.stderr.split()) or done.returncode}")
+
+
+_DEEDS = {"note": note, "settle": settle, "release": release, "inspect": inspect}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "do": {"type": "str", "choices": list(_DEEDS), "required": True},
+            "role": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": ""},
+            "keep_packages": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = _DEEDS[module.params["do"]](module.params, module.check_mode)
+    except (OSError, ValueError, KeyError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+#!/usr/bin/python
+"""Ansible module for a node that gets the training image from another one, through an SSH connection to it.
+
+`offer` is what `ringmaster_image_serve` returned there. The engine verifies what arrives: it is named by digest.
+"""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import subprocess
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_image_engine import Engine
+from ansible.module_utils.ringmaster_image_lock import alone
+from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, describe, find_image, record
+from ansible.module_utils.ringmaster_image_old import forget_old
+from ansible.module_utils.ringmaster_image_space import room_needed
+from ansible.module_utils.ringmaster_image_transfer import run
+from ansible.module_utils.ringmaster_image_tunnel import Tunnel
+from ansible.module_utils.ringmaster_manifest import Manifest
+
+
+def check_room(engine: Engine, offer: dict[str, Any]) -> None:
+    """Raise ValueError where the image won't fit."""
+    root = engine.root()
+    free, needed = shutil.disk_usage(root).free, room_needed(offer["layers"], offer["size"], engine.chains())
+    if free < needed:
+        raise ValueError(
+            f"the image needs {needed / 1e9:.1f} GB in {root} while it arrives, {free / 1e9:.1f} are free: "
+            "free some (`docker system df` shows what images take)"
+        )
+
+
+def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Pull it, name it and write down what it is; return what the engine knows of it.
+
+    Raises:
+        ValueError: it can't be had, or is not the source's.
+    """
+    offer = parameters["offer"]
+    check_room(engine, offer)
+    name = f"{REPOSITORY}:{offer['tag']}"
+    manifest.note(ROLE, "image", name, only_name=False)
+    manifest.note(ROLE, "image", offer["name"])
+    with Tunnel(parameters["user"], parameters["source"]) as tunnel:
+        run("pull", offer["name"], home="/", seconds=parameters["seconds"], keep=tunnel.keep)
+    found = engine.inspect(offer["name"])
+    if found is None or found["Id"] not in offer["ids"]:
+        raise ValueError(f"the image that arrived is {found and found['Id']}, not {parameters['source']}'s")
+    engine.tag(found["Id"], name)  # one without a tag would go with the next `docker image prune`
+    record(manifest, parameters["reference"], found["Id"], offer["name"])
+    return found
+
+
+def deliver(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Do all of it; what another delivery has brought meanwhile is not fetched again."""
+    started = time.monotonic()
+    with alone(parameters["seconds"]):
+        manifest, engine = Manifest(), Engine()
+        present = find_image(engine, parameters["reference"])
+        found = present or fetch(manifest, engine, parameters)
+        forget_old(manifest, engine, found["Id"])
+    return {
+        "changed": present is None,
+        "took_s": None if present else round(time.monotonic() - started, 1),
+        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], found)},
+    }
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "reference": {"type": "str", "required": True},
+            "offer": {"type": "dict", "required": True},
+            # The node that serves it, by a name that `ssh` on this node knows, and the user who may log in there.
+            "source": {"type": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "seconds": {"type": "float", "default": 3600},
+        },
+        supports_check_mode=True,
+    )
+    if module.check_mode:
+        module.exit_json(changed=True)
+    try:
+        result = deliver(module.params)
+    except (OSError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
+        module.fail_json(
+            msg=f"can't fetch the image from {module.params['source']}: {error}. "
+            "Mend that, then `make provision TAGS=train_image` goes on"
+        )
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+#!/usr/bin/python
+"""Ansible module for the node that hands the training image on: has it (over the WAN if need be) and serves it.
+
+`state: served` returns what the other nodes need to fetch it; `state: stopped` ends the serving. What is served is
+found at the other nodes' end of an SSH connection (module `ringmaster_image_fetch`), nowhere on the network.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import subprocess
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_image_engine import Engine
+from ansible.module_utils.ringmaster_image_lock import alone
+from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, canonical, describe, find_image
+from ansible.module_utils.ringmaster_image_old import forget_old
+from ansible.module_utils.ringmaster_image_registry import FOLDER, in_use, keep_only, manifest_of, start, stop
+from ansible.module_utils.ringmaster_image_space import layers_of
+from ansible.module_utils.ringmaster_image_transfer import run
+from ansible.module_utils.ringmaster_manifest import Manifest
+
+_MAKE = "leave out LIMIT, or make the image again"
+_COMPRESSED = 0.7
+"""What an image takes in the registry at most, as a part of its size."""
+
+
+def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return the image, and whether it had to be pulled.
+
+    Raises:
+        ValueError: it can't be pulled.
+    """
+    reference = str(parameters["reference"])
+    found = find_image(engine, reference)
+    if found is not None:
+        return found, False
+    name = canonical(reference)
+    kept = name.startswith(REPOSITORY) and os.path.exists(FOLDER)
+    if "@" not in name or (name.startswith(REPOSITORY) and not kept):
+        raise ValueError(f"no node of this run has the image {reference}: {_MAKE}")
+    if kept:
+        start(manifest, parameters["user"])  # it may still have what the engine has lost
+    manifest.note(ROLE, "image", name)
+    try:
+        run("pull", name, home=parameters["home"], seconds=parameters["seconds"])
+    except ValueError as error:
+        remedy = _MAKE if kept else remedy_of(str(error), name, parameters["user"])
+        raise ValueError(f"can't pull {reference}: {str(error).replace(name, 'it')}: {remedy}") from error
+    found = find_image(engine, reference)
+    if found is None:
+        raise ValueError(f"the engine pulled {reference}, but doesn't know it by that name: use another reference")
+    return found, True
+
+
+def serve(
+    manifest: Manifest, engine: Engine, found: dict[str, Any], parameters: dict[str, Any]
+) -> tuple[dict[str, Any], bool]:
+    """Push it into the registry; return what others fetch by, and whether this node had not served it before.
+
+    Raises:
+        OSError, ValueError: the registry can't be had or doesn't take it.
+    """
+    check_room(found)
+    tag = found["Id"].partition(":")[2][:12]
+    name = f"{REPOSITORY}:{tag}"
+    fresh = manifest.find(ROLE, "image", name) is None
+    nameless = not found.get("RepoTags") and not found.get("RepoDigests")
+    manifest.note(ROLE, "image", name, only_name=nameless)
+    engine.tag(found["Id"], name)
+    start(manifest, parameters["user"])
+    run("push", name, home=parameters["home"], seconds=parameters["seconds"])
+    digest, content = manifest_of(tag)
+    layers = layers_of(content, found["RootFS"].get("Layers") or [])
+    offer = {
+        "name": f"{REPOSITORY}@{digest}",
+        "tag": tag,
+        "ids": sorted({found["Id"], digest, content.get("config", {}).get("digest", digest)}),
+        "size": found.get("Size", 0),
+        "layers": layers,
+    }
+    return offer, fresh
+
+
+def check_room(found: dict[str, Any]) -> None:
+    """Raise ValueError where the registry's copy of a first image doesn't fit."""
+    if os.path.exists(FOLDER):
+        return
+    free, needed = shutil.disk_usage("/var/lib").free, found.get("Size", 0) * _COMPRESSED
+    if free < needed:
+        raise ValueError(
+            f"handing the image on takes {needed / 1e9:.1f} GB under /var/lib, {free / 1e9:.1f} are free: free some"
+        )
+
+
+def remedy_of(problem: str, name: str, user: str) -> str:
+    """Return what mends a pull that failed."""
+    said = problem.lower()
+    if "no space left" in said:
+        return "free some (`docker system df` shows what images take)"
+    if "denied" in said or "unauthorized" in said:
+        return f"log in on this node as {user} with `docker login {name.partition('/')[0]}`"
+    if "unknown" in said or "not found" in said:
+        return "check the name and the digest (ringmaster_image)"
+    return "mend this node's way to that registry, then `make provision TAGS=train_image` goes on"
+
+
+def served(module: AnsibleModule) -> dict[str, Any]:
+    """Do all of `state: served`."""
+    parameters = module.params
+    with alone(parameters["seconds"]):
+        manifest, engine = Manifest(), Engine()
+        found, pulled = obtain(manifest, engine, parameters)
+        offer, fresh = serve(manifest, engine, found, parameters) if parameters["hand_on"] else ({}, False)
+        forget_old(manifest, engine, found["Id"])
+        return {
+            "changed": pulled or fresh,
+            "pulled": pulled,
+            "offer": offer,
+            "ansible_facts": {"ringmaster_image": describe(parameters["reference"], found)},
+        }
+
+
+def stopped(module: AnsibleModule) -> dict[str, Any]:
+    """Do all of `state: stopped`; while another delivery from here goes on, nothing."""
+    with alone(module.params["seconds"]):
+        if not in_use():
+            stop()
+            if module.params["tag"]:
+                keep_only(module.params["tag"], module.params["user"])
+    return {"changed": False}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["served", "stopped"], "default": "served"},
+            "reference": {"type": "str", "default": ""},
+            # Whether other nodes need it from here.
+            "hand_on": {"type": "bool", "default": True},
+            # The SSH user, by whom the registry runs, and whose logins to registries are used.
+            "user": {"type": "str", "required": True},
+            "home": {"type": "path", "default": ""},
+            # state stopped: of the image that the registry keeps for the next time; without it, all that it has.
+            "tag": {"type": "str", "default": ""},
+            "seconds": {"type": "float", "default": 3600},
+        },
+        supports_check_mode=True,
+        required_if=[("state", "served", ("reference", "home"))],
+    )
+    if module.check_mode:
+        module.exit_json(changed=module.params["state"] == "served", offer={})
+    try:
+        result = served(module) if module.params["state"] == "served" else stopped(module)
+    except (OSError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
+        stop_after_failure(module.params["state"])
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+def stop_after_failure(state: str) -> None:
+    """Leave no registry behind that nobody stops."""
+    if state == "served" and not in_use():
+        stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+#!/usr/bin/python
+"""Ansible module: installs packages with apt, noted so that `reset` purges exactly those that this brought.
+
+Unlike `ansible.builtin.apt` it notes before it installs what will come along, goes on where it (or dpkg) was killed,
+waits for others' locks with their names at hand, and never upgrades, removes or marks what was there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_dpkg import Package, at_least, packages
+from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster_packages import Apt, DownloadError, Step, UnknownPackageError
+
+_AGAIN = "check its network and the sources in /etc/apt, and run provision again"
+# Debian's package of the engine deletes all of this when it is purged.
+_ENGINE_DATA = "/var/lib/docker"
+
+
+def missing(names: list[str], minimum: dict[str, str], have: dict[str, Package]) -> list[str]:
+    """Return those that aren't there, or are older than they may be."""
+    return [name for name in names if name not in have or not _good(have[name], minimum.get(name, "0"))]
+
+
+def _good(package: Package, minimum: str) -> bool:
+    return package.installed and at_least(package.version, minimum)
+
+
+def note(manifest: Manifest, role: str, plan: list[Step], names: list[str], have: dict[str, Package]) -> None:
+    """Write down what will come and was not there, before it comes."""
+    entry = manifest.note(
+        role,
+        "packages",
+        "apt",
+        asked=[],
+        came=[],
+        left=[],
+        upgraded={},
+        engine_data=os.path.isdir(_ENGINE_DATA) and bool(os.listdir(_ENGINE_DATA)),
+    )
+    for step in plan:
+        before = have.get(step.name)
+        if step.old:
+            entry["upgraded"].setdefault(step.name, step.old)
+        elif step.name not in entry["asked"] + entry["came"]:
+            entry["asked" if step.name in names else "came"].append(step.name)
+            if before is not None and before.state == "config-files":
+                entry["left"].append(step.name)
+    manifest.save()
+
+
+def planned(apt: Apt, names: list[str]) -> list[Step]:
+    """Return what would come; where the lists don't know all of it they are fetched first."""
+    try:
+        return apt.plan(names)
+    except UnknownPackageError:
+        problem = apt.update()
+    try:
+        return apt.plan(names)
+    except UnknownPackageError as error:
+        raise UnknownPackageError(f"{problem or error}: {_AGAIN}") from error
+
+
+def install(apt: Apt, manifest: Manifest, role: str, names: list[str]) -> None:
+    """Download, note, install; lists that promise what the mirror no longer has are fetched anew, once."""
+    have = packages()
+    automatic = {name for name in names if name in have and have[name].installed} - apt.manual()
+    plan = planned(apt, names)
+    try:
+        apt.download(names)
+    except DownloadError:
+        apt.update()
+        plan = planned(apt, names)
+        try:
+            apt.download(names)
+        except DownloadError as error:
+            raise DownloadError(f"{error}: {_AGAIN}") from error
+    note(manifest, role, plan, names, have)
+    apt.install(names)
+    apt.mark("auto", sorted(automatic))
+
+
+def unhold(apt: Apt, manifest: Manifest, role: str, names: list[str], have: dict[str, Package]) -> None:
+    """Release what is too old and held by us; what the user holds is the user's to release."""
+    held = [name for name in names if name in have and have[name].wanted == "hold"]
+    users = [name for name in held if manifest.find(role, "hold", name) is None]
+    if users:
+        raise ValueError(
+            f"{', '.join(users)} is too old ({have[users[0]].version}), and you hold it at that version: "
+            f"`sudo apt-mark unhold {' '.join(users)}`, and run provision again"
+        )
+    apt.mark("unhold", held)
+
+
+def hold(apt: Apt, manifest: Manifest, role: str, names: list[str], check: bool) -> list[str]:
+    """Keep these at their version; holds that are there are their owner's, and stay."""
+    have = packages()
+    free = [name for name in names if name in have and have[name].installed and have[name].wanted != "hold"]
+    if free and not check:
+        for name in free:
+            manifest.note(role, "hold", name)
+        apt.mark("hold", free)
+    return free
+
+
+def ensure(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Do all of it and return the module's result."""
+    role, names, minimum = parameters["role"], parameters["names"], parameters["minimum"]
+    apt, manifest = Apt(parameters["lock_timeout"]), Manifest()
+    have = packages()
+    wanted = missing(names, minimum, have)
+    mended = False
+    if wanted and not check:
+        mended = apt.mend()
+        wanted = missing(names, minimum, packages())
+    if wanted and not check:
+        unhold(apt, manifest, role, wanted, packages())
+        install(apt, manifest, role, wanted)
+        still = missing(wanted, minimum, packages())
+        if still:
+            old = ", ".join(f"{name} below {minimum[name]}" if name in minimum else name for name in still)
+            raise ValueError(f"its package sources have only {old}: add a source that has a newer one")
+    held = hold(apt, manifest, role, parameters["hold"], check)
+    return {"changed": bool(wanted or mended or held), "installed": wanted, "held": held}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "role": {"type": "str", "required": True},
+            "names": {"type": "list", "elements": "str", "default": []},
+            # Oldest version that will do, by package.
+            "minimum": {"type": "dict", "default": {}},
+            # To be kept at their version, as far as they are there then.
+            "hold": {"type": "list", "elements": "str", "default": []},
+            # Seconds to wait for others that hold apt's locks.
+            "lock_timeout": {"type": "int", "default": 180},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = ensure(module.params, module.check_mode)
+    except (OSError, ValueError, KeyError) as error:
+        what = "install" if module.params["names"] else "hold"
+        module.fail_json(msg=f"can't {what} {', '.join(module.params['names'] or module.params['hold'])}: {error}")
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+#!/usr/bin/python
+"""Ansible module: adds vendors' package sources with their signing keys, noted; only if a key is the one expected."""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.request
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_disk import make_folder, read, state_of, write
+from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster_signing_key import fingerprint
+
+_TRIES = 3
+_PAUSE_S = 2
+_PATIENCE_S = 15
+_SOURCE = ("path", "text", "key_path", "key_url", "fingerprint", "variable", "otherwise")
+
+
+def fetch(address: str) -> str:
+    """Return what is there; tried again, as a line that is being set up fails for moments.
+
+    Raises:
+        OSError: it can't be had.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            with urllib.request.urlopen(address, timeout=_PATIENCE_S) as answer:  # noqa: S310  the role's own https address
+                text: str = answer.read().decode("ascii", "replace")
+                return text
+        except OSError:
+            if not left:
+                raise
+            time.sleep(_PAUSE_S)
+    raise AssertionError("unreachable")
+
+
+def signing_key(source: dict[str, str]) -> str:
+    """Return the vendor's key.
+
+    Raises:
+        ValueError: it can't be fetched, or is another one.
+    """
+    address, expected = source["key_url"], source["fingerprint"].replace(" ", "")
+    try:
+        key = fetch(address)
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise ValueError(
+            f"{address} can't be fetched ({reason}): let this node reach it, or {source['otherwise']}"
+        ) from error
+    found = fingerprint(key)
+    if found != expected:
+        raise ValueError(
+            f"{address} is not the key that is known (its fingerprint is {found or 'unreadable'}, not {expected}): "
+            f"find out why; the role's variable {source['variable']} says which key is accepted"
+        )
+    return key
+
+
+def ensure(role: str, sources: list[dict[str, str]], check: bool) -> list[str]:
+    """Write keys and sources once all keys are there; return the paths that changed."""
+    manifest = Manifest()
+    files: dict[str, str] = {}
+    for source in sources:
+        # The key first: a source whose key is missing stops apt for everyone.
+        files[source["key_path"]] = signing_key(source)
+        files[source["path"]] = source["text"]
+    different = {path: text for path, text in files.items() if read(path) != text}
+    for path, text in {} if check else different.items():
+        make_folder(manifest, role, os.path.dirname(path), mode=0o755, owner="root")
+        manifest.note(role, "file", path, before=state_of(path))
+        write(path, text, mode=0o644, uid=0, gid=0)
+    return list(different)
+
+
+def main() -> None:
+    """Entry point."""
+    options = {word: {"type": "str", "required": True, "no_log": False} for word in _SOURCE}
+    module = AnsibleModule(
+        argument_spec={
+            "role": {"type": "str", "required": True},
+            "sources": {"type": "list", "elements": "dict", "options": options, "required": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        paths = ensure(module.params["role"], module.params["sources"], module.check_mode)
+    except (OSError, ValueError, KeyError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=bool(paths), paths=paths)
+
+
+if __name__ == "__main__":
+    main()

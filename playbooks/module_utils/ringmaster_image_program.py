@@ -1,0 +1,69 @@
+"""The registry's program: the distribution's, unpacked and not installed.
+
+Installed, its package would start a service that listens on every address, and need a mask against that before.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+import tempfile
+
+PACKAGE = "docker-registry"
+_INSTALLED = "/usr/bin/docker-registry"
+_SECONDS = 300
+_APT = (
+    "apt-get", "-qq",
+    "-o", "APT::Sandbox::User=root",
+    "-o", "Acquire::Retries=3",
+    "-o", "Acquire::http::Timeout=15",
+    "-o", "Acquire::https::Timeout=15",
+)  # fmt: skip
+
+
+def provide(folder: str) -> str:
+    """Return the path of a registry program: the installed one, else one that is unpacked into `folder` once.
+
+    Raises:
+        ValueError: the distribution's archive doesn't give it.
+    """
+    ours = os.path.join(folder, PACKAGE)
+    found = next((path for path in (_INSTALLED, ours) if os.path.exists(path)), None)
+    if found is not None:
+        return found
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(["dpkg-deb", "-x", _download(scratch), scratch], check=True, timeout=_SECONDS)
+        part = ours + ".part"
+        shutil.copy(scratch + _INSTALLED, part)
+    os.replace(part, ours)
+    return ours
+
+
+def _download(scratch: str) -> str:
+    """Return the package's file: with the node's own lists, else with fresh ones that leave the node's alone."""
+    private = ["-o", f"Dir::Cache={scratch}/cache"]
+    lists = [*private, "-o", f"Dir::State::Lists={scratch}/lists"]
+    problem = _apt(scratch, *private, "download", PACKAGE)
+    if problem:
+        problem = _apt(scratch, *lists, "update") or _apt(scratch, *lists, "download", PACKAGE)
+    found = glob.glob(os.path.join(scratch, "*.deb"))
+    if not found:
+        raise ValueError(
+            f"the package {PACKAGE}, which hands the image on to the other nodes, can't be had ({problem}): "
+            "mend apt's sources on this node (Ubuntu: enable universe), or install it"
+        )
+    return found[0]
+
+
+def _apt(scratch: str, *words: str) -> str:
+    """Return what went wrong, or nothing."""
+    for name in ("cache/archives/partial", "lists/partial"):
+        os.makedirs(os.path.join(scratch, name), exist_ok=True)
+    try:
+        done = subprocess.run([*_APT, *words], cwd=scratch, capture_output=True, text=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "apt-get took too long"
+    lines = (done.stderr.strip() or "no output").splitlines()
+    return lines[-1] if done.returncode else ""

@@ -58,6 +58,8 @@ for key, words in COMMANDS.items():
     seen[key] = without_counters(output(words)) if key.startswith("rules") else output(words)
 for key, words in LISTS.items():
     for line in output(words).splitlines():
+        if " transient " in line:  # a login's session: no file, and another one each time
+            continue
         name, _, rest = line.partition("\t" if key == "package" else " ")
         seen[f"{key} {name}"] = "active" if key == "active" else " ".join(rest.split())
 print(json.dumps(seen))

@@ -42,10 +42,15 @@ def describe(path):
     return shown
 
 
-def without_counters(text):
-    """Rules without packet counts, times and the order in which ufw's tables are listed."""
-    lines = (line.split("] ")[-1] if line.startswith("[") else line.split(" [")[0] for line in text.splitlines())
-    return "\n".join(line for line in lines if not line.startswith("#"))
+def rules(text):
+    """Rules without packet counts, and without those by which a lab node's outer engine answers its DNS."""
+    lines = [line.split("] ")[-1] if line.startswith("[") else line.split(" [")[0] for line in text.splitlines()]
+    return "\n".join(line for line in lines if line[0] != "#" and "127.0.0.11" not in line)
+
+
+def links(text):
+    """The cards without the numbers of their other ends, which a reboot changes."""
+    return "\n".join(sorted(" ".join([line.split("@")[0].split()[0], *line.split()[1:]]) for line in text.splitlines()))
 
 
 seen = {}
@@ -55,7 +60,8 @@ for place in PLACES:
             path = folder if name == "." else os.path.join(folder, name)
             seen[f"file {path}"] = describe(path)
 for key, words in COMMANDS.items():
-    seen[key] = without_counters(output(words)) if key.startswith("rules") else output(words)
+    shorten = {"rules": rules, "rules6": rules, "links": links}.get(key, str)
+    seen[key] = shorten(output(words))
 for key, words in LISTS.items():
     for line in output(words).splitlines():
         if " transient " in line:  # a login's session: no file, and another one each time

@@ -1,5 +1,6 @@
 """Writing files so that they can be taken back: each kind there and back again."""
 
+import errno
 import getpass
 import json
 from pathlib import Path
@@ -110,3 +111,21 @@ def test_what_cannot_be_taken_back_is_named_and_the_rest_is_done(tmp_path: Path,
     assert str(second) in problems[0]
     assert not first.exists()
     assert [entry["name"] for entry in manifest.entries] == [str(second)]
+
+
+def test_a_file_that_is_a_mount_is_written_in_place(
+    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("127.0.0.1 localhost\n")
+    inode = path.stat().st_ino
+
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr("os.replace", busy)
+    manifest.save = lambda: None  # type: ignore[method-assign]  # it is replaced too
+    ensure(manifest, wanted(path, "ours\n", "block", top=True))
+    assert path.read_text().endswith("# END ringmaster\n127.0.0.1 localhost\n")
+    assert path.stat().st_ino == inode
+    assert [one.name for one in tmp_path.iterdir()] == ["hosts"]

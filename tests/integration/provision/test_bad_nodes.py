@@ -46,12 +46,12 @@ def test_a_node_that_is_down_does_not_stop_the_others(machines: Lab) -> None:
         done = front_door("provision", machines.place.inventory)
         assert done.returncode == 5, done.stdout[-3000:]
         assert {name: one["failed"] for name, one in recap(done).items()} == {"node1": 0, "node2": 0}
-        assert any(line.startswith("node3") and "down" in line for line in done.stdout.splitlines())
+        assert any(line.strip().startswith("node3") and "down" in line for line in done.stdout.splitlines())
         assert done.stdout.splitlines()[-1] == "ringmaster: exit 5 (some nodes could not be provisioned)"
         assert all(one["changed"] == 0 for one in recap(done).values())  # node3 keeps its place in the mesh
         verified = front_door("verify", machines.place.inventory)
         assert verified.returncode == 3
-        assert any(line.startswith("node3") for line in verified.stdout.splitlines())
+        assert any(line.strip().startswith("node3") for line in verified.stdout.splitlines())
     assert playbook(machines, "verify.yml").returncode == 0
 
 
@@ -59,7 +59,7 @@ def test_verify_is_one_line_per_node(machines: Lab) -> None:
     done = front_door("verify", machines.place.inventory)
     assert done.returncode == 0, done.stdout
     for name in machines.nodes:
-        assert len([line for line in done.stdout.splitlines() if line.startswith(name)]) == 1
+        assert len([line for line in done.stdout.splitlines() if line.strip().startswith(name)]) == 1
 
 
 def test_a_key_that_is_not_accepted_stops_before_anything(machines: Lab, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_key_that_is_not_accepted_stops_before_anything(machines: Lab, tmp_pat
     with without(machines, *machines.nodes.values()):
         done = front_door("provision", inventory)
     assert done.returncode == 3, done.stdout
-    assert all(any(line.startswith(name) for line in done.stdout.splitlines()) for name in machines.nodes)
+    assert all(any(line.strip().startswith(name) for line in done.stdout.splitlines()) for name in machines.nodes)
 
 
 def test_a_changed_host_key_is_explained_and_refused(machines: Lab, tmp_path: Path) -> None:

@@ -16,11 +16,17 @@ JOB = "ringmaster.job"
 _PATIENCE = 10
 
 
-class _Connection(http.client.HTTPConnection):
+class SocketConnection(http.client.HTTPConnection):
+    """HTTP over the engine's socket; `timeout` in seconds."""
+
+    def __init__(self, path: str = SOCKET, timeout: float = _PATIENCE) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_PATIENCE)
-        self.sock.connect(SOCKET)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
 
 
 def process() -> int | None:
@@ -38,7 +44,7 @@ def ask(*paths: str) -> list[Any] | None:
     """Return the engine's answers, all over one connection; None where none runs, or it doesn't answer."""
     if process() is None or not os.path.exists(SOCKET):
         return None
-    connection = _Connection("localhost")
+    connection = SocketConnection()
     try:
         answers = []
         for path in paths:

@@ -9,27 +9,13 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 from typing import Any
 from urllib.parse import quote
 
-from ansible.module_utils.ringmaster_docker import SOCKET
+from ansible.module_utils.ringmaster_docker import SOCKET, SocketConnection
 
 _MISSING, _CONFLICT = 404, 409
-
-
-class _Connection(http.client.HTTPConnection):
-    """HTTP over the engine's socket."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 class InUseError(ValueError):
@@ -72,7 +58,7 @@ class Engine:
 
     def _call(self, method: str, path: str) -> Any:
         """Return the answer, None where there is no such thing."""
-        connection = _Connection(self.path, self.timeout)
+        connection = SocketConnection(self.path, self.timeout)
         try:
             connection.request(method, path)
             answer = connection.getresponse()

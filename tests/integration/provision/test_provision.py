@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from launcher.program import ROOT
 from tests.integration.provision import snapshot
 from tests.integration.provision.conftest import Provisioned, playbook, recap
 
@@ -43,3 +44,26 @@ def test_what_differs_between_the_nodes_is_said(provisioned: Provisioned) -> Non
     said = provisioned.first.stdout
     assert "warning: node3: its clock is" in said
     assert re.search(r"warning: all: MTUs differ \(node1 (\d+), node2 1300, node3 \1\)", said)
+
+
+def test_nothing_but_ssh_listens_for_others(provisioned: Provisioned) -> None:
+    for name, node in provisioned.machines.nodes.items():
+        sockets = [line.split()[3].rpartition(":") for line in node.run("ss", "-ltnH").splitlines()]
+        others = {int(port) for address, _, port in sockets if not address.startswith(("127.", "[::1]"))}
+        assert others == {node.spec.ssh_port}, name
+
+
+def test_keys_and_the_journal_are_private(provisioned: Provisioned) -> None:
+    private = ["/home/ops/.ssh", "/home/ops/.ssh/id_ed25519", "/home/ops/.ssh/authorized_keys"]
+    for node in provisioned.machines.nodes.values():
+        modes = node.run("stat", "-c", "%a %U", *private, "/var/lib/ringmaster/manifest.json")
+        assert modes.splitlines() == ["700 ops", "600 ops", "600 ops", "600 root"]
+
+
+def test_no_private_key_is_on_the_controller(provisioned: Provisioned) -> None:
+    search = ["git", "grep", "-l", "PRIVATE KEY", "--", ":!tests"]
+    assert subprocess.run(search, cwd=ROOT, capture_output=True, text=True).stdout == ""
+    keys = {node.run("cat", "/home/ops/.ssh/id_ed25519") for node in provisioned.machines.nodes.values()}
+    assert len(keys) == len(provisioned.machines.nodes)
+    fetched = [path for path in (ROOT / ".lab" / "bare").rglob("*") if path.is_file() and path.stat().st_size < 10_000]
+    assert not any(path.read_text(errors="replace") in keys for path in fetched)

@@ -25,6 +25,8 @@ STRICT = {
     "ANSIBLE_INVENTORY_UNPARSED_WARNING": "0",
     "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",
     "ANSIBLE_LOCALHOST_WARNING": "0",
+    # Ours, in a folder that is an inventory.
+    "ANSIBLE_INVENTORY_IGNORE_REGEX": r"^(known_hosts|image\.yml|.*\.ssh_config)$",
 }
 
 

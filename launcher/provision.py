@@ -75,6 +75,7 @@ def _flags(options: Options) -> list[str]:
     """Ansible's flags for what was asked; extra variables as JSON, so that nothing in them is read as anything else."""
     if options.nccl_debug not in {"", *_NCCL_LEVELS}:
         raise RingmasterError(f"NCCL_DEBUG={options.nccl_debug}: must be one of {', '.join(_NCCL_LEVELS)}")
+    _refuse_unknown_tags(options.tags)
     extra: dict[str, Any] = {}
     if switch("KEEP_PACKAGES", options.keep_packages):
         extra["reset_keep_packages"] = True
@@ -85,6 +86,14 @@ def _flags(options: Options) -> list[str]:
         *([f"--tags={options.tags}"] if options.tags else []),
         *(["-e", json.dumps(extra)] if extra else []),
     ]
+
+
+def _refuse_unknown_tags(tags: str) -> None:
+    """Ansible runs nothing for a misspelled tag, and ends well: `make verify` would have proved nothing."""
+    roles = sorted(path.name for path in (ROOT / "playbooks" / "roles").iterdir() if path.is_dir())
+    for tag in filter(None, (one.strip() for one in tags.split(","))):
+        if tag not in roles:
+            raise RingmasterError(f"TAGS={tags}: there is no role '{tag}'; there are {', '.join(roles)}")
 
 
 def _refuse_processes(path: Path, hosts: Sequence[Host]) -> None:

@@ -15,6 +15,14 @@ def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return ["  ".join(line[name].ljust(widths[name]) for name in columns).rstrip() for line in lines]
 
 
+def refused(refusals: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what is wrong with each node; what concerns all of them stands under `all`."""
+    found: dict[str, list[str]] = {}
+    for one in refusals:
+        found.setdefault(one["node"], []).append(one["message"])
+    return {node: "; ".join(messages) for node, messages in found.items()}
+
+
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
     """Arguments: `report` (what `readiness` returns), `missing` (nodes that could not be looked at)."""
 
@@ -43,7 +51,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
             checks = ", ".join(sorted({one["check"] for one in refusals}))
             result |= {
                 "failed": True,
-                "ringmaster_refused": True,
+                # By node, for the closing table: this task runs on one node for all.
+                "ringmaster_refused": refused(refusals),
                 "msg": f"{first}{more}. Nothing was touched. To go on all the same: preflight_accept: [{checks}]",
             }
         return {**result, "changed": False}

@@ -1,7 +1,8 @@
 """At the end of a playbook: one line per node, what became of it and why.
 
 What others tell it:
-- a task's result with `ringmaster_refused: true`: a check refused this node, and nothing was touched anywhere;
+- a task's result with `ringmaster_refused`: a check refused these nodes (the reason by node; what concerns all of them
+  under `all`), and nothing was touched anywhere;
 - a task's result with `ringmaster_line: "…"`: what stands in the node's line.
 
 The environment, which the launcher sets:
@@ -29,7 +30,7 @@ description:
   - Prints what became of each node, and why, when something is not fine; after verify.yml always.
 """
 
-_LONGEST = 200
+_LONGEST = 400
 _UNREACHABLE = (
     (r"HOST IDENTIFICATION HAS CHANGED", "its host key is not the pinned one: never accept that unseen"),
     (r"host key is known|Host key verification failed", "its host key is not known; make provision asks about it"),
@@ -57,7 +58,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._nodes: list[str] = []
         self._reasons: dict[str, str] = {}
         self._lines: dict[str, str] = {}
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}
         path = os.environ.get("RINGMASTER_PROGRESS")
         self._progress = open(path, "a", buffering=1, encoding="utf-8") if path else None  # noqa: SIM115,PTH123
 
@@ -85,8 +86,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         name = self._take(result)
         if not ignore_errors:
             self._reasons[name] = short(f"{result.task.get_name()}: {failure(result.result)}")
-            if result.result.get("ringmaster_refused"):
-                self._refused.add(name)
+            self._refused |= result.result.get("ringmaster_refused") or {}
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         self._reasons[self._take(result)] = short(unreachable(str(result.result.get("msg", ""))))
@@ -103,9 +103,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             self._print(table)
 
     def _row(self, name: str, summary: Mapping[str, int]) -> dict[str, Any]:
-        if name in self._refused:
-            state = "refused"
-        elif summary["unreachable"]:
+        if self._refused and not summary["unreachable"]:
+            return self._refusal(name)
+        if summary["unreachable"]:
             state = "unreachable"
         elif summary["failures"]:
             state = "failed"
@@ -114,9 +114,13 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         why = self._lines.get(name, "")
         if state not in FINE:
             why = why or self._reasons.get(name, "")
-        elif self._refused:
-            why = why or "nothing wrong here; not touched, as another node was refused"
         return {"state": state, "changed": summary["changed"], "why": why}
+
+    def _refusal(self, name: str) -> dict[str, Any]:
+        """The row where a check refused: its own reason, or that it stands back for another's."""
+        why = self._refused.get(name) or self._refused.get("all")
+        fine = "nothing wrong here; not touched, as another node was refused"
+        return {"state": "refused" if why else "ok", "changed": 0, "why": short(why or fine)}
 
     def _take(self, result: Any) -> str:
         name = str(result.host.get_name())
@@ -162,6 +166,7 @@ def unreachable(message: str) -> str:
 
 
 def short(text: str) -> str:
-    """The first line that says something, not too long."""
+    """The first line that says something; of a very long one, its beginning and its end."""
     line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    half = _LONGEST // 2  # what it begins with says what it is, what it ends with how to mend it
+    return line if len(line) <= _LONGEST else f"{line[:half]} … {line[-half:]}"

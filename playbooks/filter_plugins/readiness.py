@@ -112,6 +112,15 @@ def _python(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     return "" if version >= (3, 9) else f"its Python is {fact['python']}: install 3.9 or newer"
 
 
+def _room(fact: Facts, settings: Mapping[str, Any], limits: Limits) -> str:
+    """Once the engine is there, less room is a node in use; an image is measured before it is fetched."""
+    return _disk(fact, settings, limits) if not fact["engine"]["present"] else ""
+
+
+def _used_room(fact: Facts, settings: Mapping[str, Any], limits: Limits) -> str:
+    return _disk(fact, settings, limits) if fact["engine"]["present"] else ""
+
+
 def _disk(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
     free = fact["disk_free_gb"]
     if free >= limits.disk_gb:
@@ -143,7 +152,11 @@ def _network(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
 
 def _promised(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
     promised = settings.get("gpus")
-    if promised is None or int(promised) <= len(fact["gpus"]):
+    if promised is None:
+        return ""
+    if not str(promised).isdigit():
+        return f"ringmaster_gpus is '{promised}': it must be a whole number"
+    if int(promised) <= len(fact["gpus"]):
         return ""
     return f"the inventory promises {promised} GPUs (ringmaster_gpus), nvidia-smi shows {len(fact['gpus'])}: see dmesg"
 
@@ -209,7 +222,8 @@ _CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str
     ("system", True, _system),
     ("relative", False, _relative),
     ("python", True, _python),
-    ("disk", True, _disk),
+    ("disk", True, _room),
+    ("room", False, _used_room),
     ("memory", True, _memory),
     ("clock", False, _clock),
     ("network", True, _network),

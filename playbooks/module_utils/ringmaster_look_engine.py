@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster_disk import read
 from ansible.module_utils.ringmaster_docker import PIDFILE, ask, job_names, process, running_jobs
-from ansible.module_utils.ringmaster_dpkg import Package, holder, interrupted, packages, upstream
+from ansible.module_utils.ringmaster_dpkg import Package, holder, packages, upstream
 
 CONFIG = "/etc/docker/daemon.json"
 # The engine accepts `--gpus` if it finds this program when it starts.
@@ -63,7 +63,6 @@ def look_engine(user: str) -> dict[str, Any]:
         "packages": {name: package.version for name, package in here.items()},
         "held": sorted(name for name, package in here.items() if package.wanted == "hold"),
         "unfinished": [name for name in INTEREST if name in known and known[name].unfinished],
-        "dpkg_interrupted": interrupted(known),
         "apt_locked_by": holder(),
         "apt_sources": apt_sources(),
         "engine": {

@@ -116,6 +116,11 @@ def test_gpus_that_are_not_as_promised(machines: Lab, tmp_path: Path, fault: obj
         with fault(node), without(machines, machines["node1"]):  # type: ignore[operator]
             done = front_door("provision", inventory)
             assert done.returncode == 3, done.stdout
-            assert any("node2" in line and says in line for line in done.stdout.splitlines()), done.stdout
+            rows = [line.split(None, 3) for line in done.stdout.splitlines() if line.strip().startswith("node")]
+            states = {name: (state, why) for name, _, state, why in rows[-3:]}
+            assert {name: state for name, (state, _) in states.items()} == {
+                "node1": "ok", "node2": "refused", "node3": "ok",
+            }, done.stdout  # fmt: skip
+            assert says in states["node2"][1]
     finally:
         gpus.set_gpus(node, count=0)

@@ -86,6 +86,7 @@ def test_a_node_that_is_down_is_left_out_and_told(
         ({"check": "yes"}, "CHECK=yes: must be 1 or 0"),
         ({"trust": "2"}, "TRUST=2"),
         ({"nccl_debug": "{{ x }}"}, "NCCL_DEBUG={{ x }}: must be one of"),
+        ({"tags": "firewall,firewal"}, "there is no role 'firewal'; there are comm_env, "),
         ({"limit": "c"}, "LIMIT names 'c', which is not there; known: a, b"),
         (
             {"inventory": str(ROOT / "inventory" / "local.yml")},

@@ -29,6 +29,7 @@ def fact(**changes: Any) -> dict[str, Any]:
         "unclaimed": 0,
         "nouveau": False,
         "jobs": [],
+        "engine": {"present": False},
         "apt_locked_by": None,
         "firewall": {"other": None},
         "network": {"cluster": cluster, "routes": {"b": {"interface": "eth0", "source": "10.0.0.1"}}},
@@ -56,6 +57,7 @@ def test_a_good_node_has_none() -> None:
         ("relative", False, {"os": {"id": "mint", "like": "ubuntu", "version": "22", "codename": "", "name": "Mint"}}),
         ("python", True, {"python": "3.8.10"}),
         ("disk", True, {"disk_free_gb": 3}),
+        ("room", False, {"disk_free_gb": 3, "engine": {"present": True}}),
         ("memory", True, {"memory_mb": 512}),
         ("clock", False, {"clock_offset_s": -30.0}),
         ("driver", True, {"gpus": [GPU | {"driver": "535.183.01"}]}),
@@ -76,6 +78,19 @@ def test_each_check(check: str, required: bool, changes: dict[str, Any]) -> None
 
 def test_a_promised_gpu_that_is_missing() -> None:
     assert [one["check"] for one in findings({"gpus": 2}, gpus=[GPU])] == ["gpus"]
+
+
+def test_a_promise_that_is_no_number() -> None:
+    assert "whole number" in findings({"gpus": "two"})[0]["message"]
+
+
+def test_a_refusal_names_the_nodes_it_is_for() -> None:
+    refusals = [
+        {"node": "node2", "message": "too small"},
+        {"node": "node3", "message": "too old"},
+        {"node": "node2", "message": "too slow"},
+    ]
+    assert ringmaster_ready.refused(refusals) == {"node2": "too small; too slow", "node3": "too old"}
 
 
 def test_a_node_of_processes_is_never_provisioned() -> None:

@@ -62,7 +62,6 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
         raise RingmasterError(f"{path}: LIMIT={limit} leaves no host of group '{GROUP}'")
     if not hosts:
         raise RingmasterError(f"{path}: group '{GROUP}' has no hosts; add at least one under '{GROUP}: hosts:'")
-    _refuse_shared_addresses(path, hosts)
     return hosts
 
 
@@ -84,12 +83,15 @@ def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
             if GROUP not in inventory.groups:
                 raise RingmasterError(f"{path}: no group '{GROUP}' in it; list your machines under '{GROUP}: hosts:'")
             _refuse_unknown_hosts(path, inventory, limit, split_host_pattern(limit))
-            inventory.subset(limit or None)
             variables = VariableManager(loader=loader, inventory=inventory)
-            return tuple(
+            hosts = tuple(
                 _host(path, str(host.name), variables.get_vars(host=host, include_hostvars=False), Templar, loader)
                 for host in inventory.list_hosts(GROUP)
             )
+            _refuse_shared_addresses(path, hosts)  # those beyond the limit count too
+            inventory.subset(limit or None)
+            chosen = {str(host.name) for host in inventory.list_hosts(GROUP)}
+            return tuple(host for host in hosts if host.name in chosen)
         except AnsibleError as error:
             _refuse_warnings(path, said.getvalue())
             raise RingmasterError(f"{path}: {_one_line(str(error))}") from error

@@ -52,7 +52,11 @@ _REASONS: tuple[tuple[str, State, str], ...] = (
     (r"(?:UNPROTECTED PRIVATE KEY FILE|bad permissions)", State.DENIED, "the private key's file is open to others"),
     (r"dentity file (.+?) not accessible", State.DENIED, "the private key {1} is not there"),
     (r"Too many authentication failures", State.DENIED, "too many keys tried; set ansible_ssh_private_key_file"),
-    (r"(?m)^(?:(\S+?)@\S+: )?Permission denied", State.DENIED, "no key was accepted for user {1}"),
+    (
+        r"(?m)^(?:(\S+?)@\S+: )?Permission denied",
+        State.DENIED,
+        "no key was accepted for user {1}; see ansible_user and its keys",
+    ),
     (r"Connection (?:closed|reset)|kex_exchange_identification", State.DOWN, "sshd closed the connection at once"),
 )
 

@@ -36,6 +36,7 @@ _UNREACHABLE = (
     (r"host key is known|Host key verification failed", "its host key is not known; make provision asks about it"),
     (r"Permission denied", "no key was accepted; set ansible_user, ansible_ssh_private_key_file"),
     (r"Could not resolve hostname", "its name is not known here; set ansible_host"),
+    (r"waiting for privilege escalation", "no answer on an open connection: it is down, or run it again in a minute"),
     (r"timed out", "timed out"),
     (r"Connection refused", "connection refused"),
     (r"No route to host|Network is unreachable", "no route to it from here"),
@@ -152,6 +153,8 @@ def failure(result: Mapping[str, Any]) -> str:
             return failure(item)
     message = result.get("msg", "")
     text = "; ".join(map(str, message)) if isinstance(message, list) else str(message)
+    if "deserialization failed" in text:  # Ansible's words for a module that said nothing
+        return "the task was killed there, or its connection was lost: run it again"
     said = [str(result.get(key) or "").strip() for key in ("stderr", "module_stderr", "stdout", "module_stdout")]
     if not text.strip() or text.startswith(_EMPTY):
         more = next((each for each in said if each), "")

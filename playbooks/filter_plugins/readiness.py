@@ -245,6 +245,12 @@ def _compared(facts: Mapping[str, Facts]) -> Iterator[Finding]:
     gpus = {node: ", ".join(sorted(gpu["model"] for gpu in fact["gpus"])) for node, fact in facts.items()}
     counts = {node: len(fact["gpus"]) for node, fact in facts.items()}
     mtus = {node: fact["network"]["cluster"]["mtu"] for node, fact in facts.items()}
+    first: dict[str, str] = {}
+    for node, fact in facts.items():
+        other = first.setdefault(fact["machine"], node)
+        if other != node:
+            message = f"it is the same machine as {other}, under another address: one machine is one node, remove one"
+            yield Finding(node=node, check="machine", required=True, message=message)
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{node} {count}" for node, count in counts.items())
         yield _difference("gpu_count", f"GPU counts differ ({shown}): nodes with more of them do more of the work")

@@ -67,7 +67,11 @@ def is_so(file: dict[str, Any], old: str | None, new: str) -> bool:
 
 
 def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> dict[str, str] | None:
-    """Make one file what it shall be; return the difference, or None where it is so already."""
+    """Make one file what it shall be; return the difference, or None where it is so already.
+
+    Of a link the file behind it is meant, and noted: dotfiles often are links, and the link is the user's.
+    """
+    file = {**file, "path": os.path.realpath(file["path"])}
     path = file["path"]
     if file["how"] == "folder":
         return ensure_folder(manifest, role, file, check)

@@ -20,6 +20,7 @@ from ansible.module_utils.ringmaster_look_image import look_image
 from ansible.module_utils.ringmaster_look_network import look_network
 from ansible.module_utils.ringmaster_look_system import look_system
 from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster_node_key import is_ours, public_file
 
 # Blocks in files of others, and files of ours. A path that begins with ~ is in the SSH user's home.
 BLOCKS = (
@@ -48,23 +49,21 @@ def files(home: str) -> dict[str, dict[str, Any] | None]:
             found[real] = None
             continue
         seen = os.stat(real)
-        shown = block_of(text) if path in BLOCKS else text
+        shown = _block(text) if path in BLOCKS else text
         found[real] = {"text": shown, "mode": f"{seen.st_mode & 0o7777:04o}", "owner": _name(seen.st_uid)}
     return found
 
 
 def public_key(manifest: Manifest) -> str | None:
-    """Return the public half of the key that we made for the SSH user."""
-    ours = [one["name"] for one in manifest.entries if one["kind"] == "key"]
-    if not ours or not os.path.exists(ours[0]):
-        return None
-    return (read(f"{ours[0]}.pub") or "").strip() or None
+    """Return the public half of the key that we made for the SSH user; None too where another's lies in its place."""
+    ours = (one for one in manifest.entries if one["kind"] == "key" and is_ours(one) and public_file(one["name"]))
+    return next((str(one["public"]) for one in ours), None)
 
 
 def look(parameters: dict[str, Any]) -> dict[str, Any]:
     system = look_system()
     user = system["user"]
-    manifest = Manifest()
+    manifest = Manifest(lock=False)
     return {
         **system,
         "clock_offset_s": round(system["clock"] - parameters["sent"], 1) if parameters["sent"] else None,
@@ -72,11 +71,19 @@ def look(parameters: dict[str, Any]) -> dict[str, Any]:
         **look_engine(user["name"]),
         "network": look_network(parameters["peers"], parameters["interface"], parameters["address"]),
         "firewall": look_firewall(),
-        "image": look_image(parameters["image"]),
+        **look_image(parameters["image"]),
         "files": files(user["home"]),
         "public_key": public_key(manifest),
         "changed_by_us": sorted({entry["role"] for entry in manifest.entries}),
     }
+
+
+def _block(text: str) -> str | None:
+    """A damaged block counts as none: who wants to write it, or take it out, then says so with the file's name."""
+    try:
+        return block_of(text)
+    except ValueError:
+        return None
 
 
 def _name(uid: int) -> str:

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 """Ansible module: takes back what a role changed on this node, from the node's manifest, the newest change first.
 
-What can't be taken back stays in the manifest, is named, and the rest is done all the same.
+What can't be taken back stays in the manifest, with the reason, and the rest is done all the same; at the end of a
+reset the module is called without a role, and fails where anything was left.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 def take_back(manifest: Manifest, role: str, keep: list[str], check: bool) -> tuple[list[str], list[str]]:
-    """Return what was taken back (in check mode: would be), and what could not be, with the reason."""
+    """Return what was taken back (in check mode: would be), and what could not be, with the reason.
+
+    The reason stands in the entry too, for the report at the end: other roles are taken back all the same.
+    """
     done, problems = [], []
     for entry in manifest.of_role(role):
         what = f"{entry['kind']} {entry['name']}"
@@ -49,15 +53,23 @@ def take_back(manifest: Manifest, role: str, keep: list[str], check: bool) -> tu
                 manifest.remove(entry)
             done.append(what)
         except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+            entry["problem"] = str(error)
+            manifest.save()
             problems.append(f"{what}: {error}")
     return done, problems
+
+
+def leftovers(manifest: Manifest) -> list[str]:
+    """Return what could not be taken back, each with its reason."""
+    return [f"{one['kind']} {one['name']}: {one['problem']}" for one in manifest.entries if one.get("problem")]
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "role": {"type": "str", "required": True},
+            # Without one: only say what could not be taken back, and fail then.
+            "role": {"type": "str", "default": ""},
             "keep": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
@@ -66,10 +78,13 @@ def main() -> None:
         manifest = Manifest()
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
+    if not module.params["role"]:
+        left = leftovers(manifest)
+        if left:
+            module.fail_json(msg=f"could not be taken back: {'; '.join(left)}; mend it there, and reset again")
+        module.exit_json(changed=False)
     done, problems = take_back(manifest, module.params["role"], module.params["keep"], module.check_mode)
-    if problems:
-        module.fail_json(msg=f"can't take back {'; '.join(problems)}", taken_back=done)
-    module.exit_json(changed=bool(done), taken_back=done)
+    module.exit_json(changed=bool(done), taken_back=done, left=problems)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def write(path: str, text: str, *, mode: int, uid: int, gid: int) -> None:
     A link is followed: dotfiles often are links into a repository.
     """
     path = os.path.realpath(path)
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.ringmaster")
+    part = part_of(path)
     data = text.encode("utf-8", "surrogateescape")
     try:
         _store(part, data, os.O_CREAT | os.O_TRUNC)
@@ -53,6 +53,11 @@ def write(path: str, text: str, *, mode: int, uid: int, gid: int) -> None:
         if error.errno not in (errno.EBUSY, errno.EXDEV):
             raise
         _store(path, data, os.O_TRUNC)
+
+
+def part_of(path: str) -> str:
+    """Return where a file's new text stands until it is whole; left there only by who was killed."""
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.ringmaster")
 
 
 def _store(path: str, data: bytes, flags: int) -> None:

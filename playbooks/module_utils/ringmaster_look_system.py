@@ -22,6 +22,7 @@ def look_system() -> dict[str, Any]:
     return {
         "user": account(),
         "ssh": ssh,
+        "machine": f"{_quietly('/etc/machine-id')} {_quietly('/proc/sys/kernel/random/boot_id')}",
         "hostname": socket.gethostname(),
         "os": os_release(read("/etc/os-release") or ""),
         "arch": platform.machine(),

@@ -6,20 +6,31 @@ interrupted, `reset` finds all that may have been changed. The first "before" is
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import time
 from typing import Any
 
 STATE_FOLDER = "/var/lib/ringmaster"
 MANIFEST = STATE_FOLDER + "/manifest.json"
 _VERSION = 1
+# Seconds that a task waits for another one that an interrupted run has left working.
+_PATIENCE = 150
+_locks: dict[str, int] = {}
 
 
 class Manifest:
-    """The entries, oldest first. Each has `role`, `kind`, `name` (together its key) and whatever its kind needs."""
+    """The entries, oldest first. Each has `role`, `kind`, `name` (together its key) and whatever its kind needs.
 
-    def __init__(self, path: str = MANIFEST) -> None:
+    Whoever may change it keeps others out until the process ends (`lock`): what an interrupted run has started goes on
+    on the node, and must not write over what the next run notes.
+    """
+
+    def __init__(self, path: str = MANIFEST, *, lock: bool = True) -> None:
         self.path = path
+        if lock:
+            _keep_others_out(os.path.dirname(os.path.dirname(path)))
         self.entries: list[dict[str, Any]] = []
         try:
             with open(path, encoding="utf-8") as stored:
@@ -56,8 +67,9 @@ class Manifest:
         """Write it in one step; without entries, remove it and its folder (if nothing else is in there)."""
         folder = os.path.dirname(self.path)
         if not self.entries:
-            if os.path.exists(self.path):
-                os.unlink(self.path)
+            for path in (self.path, self.path + ".part"):
+                if os.path.exists(path):
+                    os.unlink(path)
             if os.path.isdir(folder) and not os.listdir(folder):
                 os.rmdir(folder)
             return
@@ -69,3 +81,28 @@ class Manifest:
             stored.flush()
             os.fsync(stored.fileno())
         os.replace(part, self.path)
+
+
+def _keep_others_out(folder: str) -> None:
+    """Lock the folder (no file of ours is needed for that), once per process.
+
+    Raises:
+        ValueError: another task works for longer than we wait.
+    """
+    if folder in _locks or not os.path.isdir(folder):
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise ValueError(
+                    f"a task of an earlier run has been working on this node for {_PATIENCE} s and more: wait for it "
+                    "(`ps aux | grep AnsiballZ` shows it there), then run this again"
+                ) from None
+            time.sleep(0.2)
+    _locks[folder] = descriptor

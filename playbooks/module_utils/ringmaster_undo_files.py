@@ -7,12 +7,13 @@ import os
 from typing import Any
 
 from ansible.module_utils.ringmaster_blocks import without_block
-from ansible.module_utils.ringmaster_disk import read, text_of, write
+from ansible.module_utils.ringmaster_disk import part_of, read, text_of, write
 
 
 def undo_file(entry: dict[str, Any]) -> None:
     """Bring back the file that was there before, or none."""
     path, before = entry["name"], entry["before"]
+    _delete(part_of(path))
     if before is None:
         _delete(path)
     else:
@@ -22,6 +23,7 @@ def undo_file(entry: dict[str, Any]) -> None:
 def undo_block(entry: dict[str, Any]) -> None:
     """Take our block out; what others have written around it since stays."""
     path, text = entry["name"], read(entry["name"])
+    _delete(part_of(path))
     if text is None:
         return
     rest = without_block(text, final_newline=entry["final_newline"])
@@ -35,22 +37,38 @@ def undo_block(entry: dict[str, Any]) -> None:
 def undo_json(entry: dict[str, Any]) -> None:
     """Bring back the old file; where others have changed it since, only our keys go back to what they were."""
     path, before, text = entry["name"], entry["before"], read(entry["name"])
+    _delete(part_of(path))
     if text is None or text == entry.get("written"):
         if text is not None or before is not None:
             undo_file(entry)
         return
     old = json.loads(text_of(before) or "{}") if before else {}
-    now = json.loads(text or "{}")
-    for key in entry["keys"]:
-        if key in old:
-            now[key] = old[key]
-        else:
-            now.pop(key, None)
+    ours = {key: json.loads(entry["written"])[key] for key in entry["keys"]}
+    now = _taken_back(json.loads(text or "{}"), ours, old)
     if not now and before is None:
         _delete(path)
         return
     found = os.stat(path)
     write(path, json.dumps(now, indent=4) + "\n", mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+
+
+def _taken_back(now: dict[str, Any], ours: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return `now` with each value that is still ours as it was before (`old`); what others have set since stays."""
+    rest = {}
+    for key, value in now.items():
+        if key not in ours:
+            rest[key] = value
+        elif value == ours[key]:
+            if key in old:
+                rest[key] = old[key]
+        elif isinstance(value, dict) and isinstance(ours[key], dict):
+            before = old.get(key)
+            inner = _taken_back(value, ours[key], before if isinstance(before, dict) else {})
+            if inner:
+                rest[key] = inner
+        else:
+            rest[key] = value
+    return rest
 
 
 def undo_folder(entry: dict[str, Any]) -> None:

@@ -129,3 +129,31 @@ def test_a_file_that_is_a_mount_is_written_in_place(
     assert path.read_text().endswith("# END ringmaster\n127.0.0.1 localhost\n")
     assert path.stat().st_ino == inode
     assert [one.name for one in tmp_path.iterdir()] == ["hosts"]
+
+
+def test_what_others_set_inside_a_key_of_ours_stays(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "daemon.json"
+    ensure(manifest, wanted(path, '{"log-opts": {"max-size": "10m", "max-file": "3"}, "live-restore": true}', "json"))
+    now = json.loads(path.read_text())
+    now["log-opts"] |= {"max-size": "1g", "tag": "mine"}
+    path.write_text(json.dumps(now))
+    reset(manifest)
+    assert json.loads(path.read_text()) == {"log-opts": {"max-size": "1g", "tag": "mine"}}
+
+
+def test_a_link_that_leads_nowhere_yet_stays(tmp_path: Path, manifest: Manifest) -> None:
+    target, link = tmp_path / "dotfiles", tmp_path / ".bashrc"
+    link.symlink_to(target)
+    ensure(manifest, wanted(link, "ours\n", "block", top=True))
+    assert target.exists()
+    reset(manifest)
+    assert link.is_symlink()
+    assert not target.exists()
+
+
+def test_what_a_killed_write_left_goes_too(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "file"
+    ensure(manifest, wanted(path, "ours\n", "file"))
+    (tmp_path / ".file.ringmaster").write_text("half")
+    reset(manifest)
+    assert list(tmp_path.iterdir()) == []

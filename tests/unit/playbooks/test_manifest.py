@@ -1,10 +1,15 @@
 """The journal of what was changed on a node."""
 
 import json
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.ringmaster_manifest import Manifest
+
+PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 
 
 @pytest.fixture
@@ -46,3 +51,23 @@ def test_a_damaged_one_is_an_error_not_an_empty_one(path: Path) -> None:
     path.write_text("{")
     with pytest.raises(ValueError, match="what reset takes back"):
         Manifest(str(path))
+
+
+def test_a_second_process_waits_until_the_first_has_ended(path: Path) -> None:
+    wait = (
+        "import sys; import ansible.module_utils as m; m.__path__.append(sys.argv[2])\n"
+        "from ansible.module_utils.ringmaster_manifest import Manifest\n"
+        "one = Manifest(sys.argv[1]); print('in', flush=True); sys.stdin.read(); one.note('a', 'file', '/first')"
+    )
+    first = subprocess.Popen(
+        [sys.executable, "-c", wait, path, PLAYBOOKS / "module_utils"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert first.stdin and first.stdout
+    first.stdout.readline()
+    threading.Timer(0.5, first.stdin.close).start()
+    assert [entry["name"] for entry in Manifest(str(path)).entries] == ["/first"]
+    assert first.wait(timeout=20) == 0
+
+
+def test_who_only_looks_waits_for_nobody(path: Path) -> None:
+    assert Manifest(str(path), lock=False).entries == []

@@ -1,5 +1,6 @@
 """Which nodes are ready: each check with a node that fails it, and only it."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import ringmaster_ready
 from ansible.module_utils import ringmaster_look_gpus, ringmaster_look_system
 from readiness import readiness
 
+_machines = itertools.count()
 LIMITS = {"disk_gb": 12, "memory_mb": 1024, "clock_s": 5, "driver": "580"}
 GPU = {"index": 0, "model": "NVIDIA H100", "memory_mb": 81559, "driver": "580.95.05"}
 
@@ -29,6 +31,7 @@ def fact(**changes: Any) -> dict[str, Any]:
         "unclaimed": 0,
         "nouveau": False,
         "jobs": [],
+        "machine": str(next(_machines)),
         "engine": {"present": False},
         "apt_locked_by": None,
         "firewall": {"other": None},
@@ -114,6 +117,11 @@ def test_nodes_that_differ_are_warned_about() -> None:
     other = fact(gpus=[GPU | {"model": "NVIDIA A100"}])
     report = readiness({"node1": fact(gpus=[GPU]), "node2": other}, {}, LIMITS)
     assert [one["check"] for one in report["findings"]] == ["gpu_model"]
+
+
+def test_one_machine_under_two_names_is_refused() -> None:
+    report = readiness({"node1": fact(machine="a"), "node2": fact(machine="a")}, {}, LIMITS)
+    assert [(one["node"], one["check"], one["required"]) for one in report["findings"]] == [("node2", "machine", True)]
 
 
 def test_the_table_leaves_out_what_nobody_has() -> None:

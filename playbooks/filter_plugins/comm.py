@@ -151,18 +151,29 @@ def comm_findings(shown: Sequence[str], variables: Mapping[str, str], fact: Fact
     """Return what isn't so: shells without the variables, an interface without the address, a name that is elsewhere.
 
     `shown` has a line `shell: NAME=value` for each variable of each kind of shell. What ssh starts counts only where
-    that is a bash: other shells read no bashrc.
+    that is a bash: other shells read no bashrc. A login shell counts only where it has any of them: else the user's
+    own start file doesn't read the bashrc, which is the user's to decide.
     """
     found, network = [], fact["network"]
     for shell in _SHELLS if fact["user"]["shell"].endswith("/bash") else _SHELLS[1:]:
         missing = [name for name, value in variables.items() if f"{shell}: {name}={value}" not in shown]
-        found += [f"{shell} lacks {', '.join(missing)}"] if missing else []
+        if missing and (shell != "bash -lc" or len(missing) < len(variables)):
+            found.append(
+                f"{shell} lacks {', '.join(missing)} although ~/.bashrc sets it: something overrides it, or keeps bash "
+                "from reading that file; see the files in ~ and /etc that bash reads at its start"
+            )
     interface, address = network["cluster"]["interface"], network["cluster"]["address"]
     carried: list[str] = next((one["addresses"] for one in network["interfaces"] if one["name"] == interface), [])
     if address not in carried:
-        found.append(f"the interface {interface} has not the address {address} but {', '.join(carried) or 'none'}")
+        found.append(
+            f"the interface {interface} has not the address {address} but {', '.join(carried) or 'none'}: "
+            "mend ringmaster_cluster_ip or ringmaster_interface, and provision again"
+        )
     if (network["resolves_to"] or [None])[0] != address:
-        found.append(f"the node's own name is not {address} but {', '.join(network['resolves_to'] or ['unknown'])}")
+        found.append(
+            f"the node's own name is not {address} but {', '.join(network['resolves_to'] or ['unknown'])}, although "
+            "/etc/hosts says so: see `hosts` in /etc/nsswitch.conf"
+        )
     return found
 
 

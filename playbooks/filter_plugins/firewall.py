@@ -22,37 +22,53 @@ def firewall_addresses(facts: Mapping[str, Facts], given: Mapping[str, str]) -> 
 
 
 def firewall_plan(fact: Facts, addresses: Addresses, node: str, mode: str) -> dict[str, Any]:
-    """Return for one node whom to let in (`peers`, `ssh_ports`), and whether it must be touched (`change`)."""
+    """Return for one node whom to let in (`peers`, `ssh_ports`), whether it must be touched (`change`) and why."""
     now = fact["firewall"]
     peers = _peers(now, addresses, node)
     ports = sorted({*now["ports"], *([fact["ssh"]["port"]] if fact["ssh"] else ())})
     if mode == "cluster_only":
         open_ports = ports if now["opens_ssh"] else []
-        closed = now["enabled"] and now["incoming"] in ("deny", "reject")
-        as_wanted = closed and now["ours"] == peers and now["ssh"] == open_ports
-    elif mode == "disabled":
-        as_wanted = not (now["enabled"] or now["ours"] or now["ssh"])
+        is_off = not now["enabled"] or now["incoming"] not in ("deny", "reject")
+        differs = ["ufw is off or lets all in"] if is_off else []
+        differs += _rules_that_differ(now, peers, open_ports)
     else:
-        as_wanted = not (now["ours"] or now["ssh"] or "firewall" in fact["changed_by_us"])
+        differs = ["ufw is on"] if mode == "disabled" and now["enabled"] else []
+        differs += _rules_that_differ(now, {}, [])
+        if mode == "keep" and "firewall" in fact["changed_by_us"]:
+            differs.append("an earlier change was not put back")
+    if now["rollback_pending"]:
+        differs.append("a change is not confirmed")
     return {
         "install": mode == "cluster_only" and not now["installed"],
         "peers": peers,
         "ssh_ports": ports,
-        "change": now["rollback_pending"] or not as_wanted,
+        "change": bool(differs),
+        "differs": differs,
     }
 
 
-def firewall_problem(failed: Mapping[str, Any], fact: Facts, seconds: int) -> str:
+def _rules_that_differ(now: Facts, peers: Mapping[str, list[str]], ports: list[int]) -> list[str]:
+    """Return whose rules with our comment are not as they shall be."""
+    nodes = sorted(node for node in {*peers, *now["ours"]} if peers.get(node) != now["ours"].get(node))
+    return ([f"the rules for {', '.join(nodes)}"] if nodes else []) + (["those for SSH"] if now["ssh"] != ports else [])
+
+
+def firewall_problem(failed: Mapping[str, Any], fact: Facts, seconds: int, mode: str) -> str:
     """Return what is wrong with a change, where it isn't proven that the operator still comes in."""
     said = str(failed.get("msg", ""))
     if not failed.get("timedout") and not failed.get("unreachable"):
         return said
     connection = fact.get("ssh")
     who = connection["client"] if connection else "this machine"
+    # Where ufw was switched off, none of its rules can be the reason.
+    advice = (
+        f"ufw itself was being switched off: see what else may shut {who} out (another firewall, sshd, the network)"
+        if mode == "disabled"
+        else f"See `sudo ufw show added` there for a rule against {who}, and mend it"
+    )
     return (
         f"no new SSH connection after the change of the firewall: the node takes it back by itself within {seconds} s. "
-        f"See `sudo ufw show added` there for a rule against {who}, mend it, and provision again "
-        "(or set ringmaster_firewall: keep)"
+        f"{advice}; then run it again{'' if mode == 'keep' else ' (or set ringmaster_firewall: keep)'}"
     )
 
 

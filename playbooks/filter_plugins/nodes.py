@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _PREFIX = "ringmaster_"
+# Of a longer list the number is enough.
+_NAMED = 5
 
 
 def facts_of(hostvars: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -23,18 +25,28 @@ def settings_of(hostvars: Mapping[str, Any], names: Iterable[str], *settings: st
     }
 
 
-def proved(fact: Mapping[str, Any], nodes: int) -> str:
-    """Return what a verification has shown of a node, in a line."""
+def proved(facts: Mapping[str, Mapping[str, Any]], inventory: Iterable[str], me: str) -> str:
+    """Return what a verification has shown of the node `me`, in a line; `facts` of those that were looked at."""
+    fact = facts[me]
     cluster, gpus = fact["network"]["cluster"], fact["gpus"]
     image = fact["image"]["id"].removeprefix("sha256:")[:12] if fact["image"] else "none recorded"
     parts = [
         f"{cluster['interface']} {cluster['address']}",
-        f"reaches {nodes - 1} others by SSH" if nodes > 1 else "alone",
+        _reached(facts, [name for name in inventory if name != me]),
         f"engine {fact['engine']['version']}",
         f"{len(gpus)} x {gpus[0]['model']}" if gpus else "no GPU",
         f"image {image}",
     ]
     return ", ".join(parts)
+
+
+def _reached(facts: Mapping[str, Mapping[str, Any]], others: list[str]) -> str:
+    """Return how many others were tried by SSH (all were reached, or the verification had failed), and which not."""
+    left = [name for name in others if name not in facts or not facts[name]["network"]["cluster"]["address"]]
+    if not left:
+        return f"reaches {len(others)} others by SSH" if others else "alone"
+    named = ", ".join(left[:_NAMED]) + (f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "")
+    return f"reaches {len(others) - len(left)} of {len(others)} others by SSH (not tried: {named})"
 
 
 class FilterModule:

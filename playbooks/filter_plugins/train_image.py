@@ -1,17 +1,50 @@
-"""Which nodes have the training image, and which hands it on. Pure."""
+"""Which image is wanted, which nodes have it, and which hands it on. Pure, but for the record's file."""
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
 _BY_DIGEST = re.compile(rf"(?:[a-z0-9][A-Za-z0-9._/:-]*@)?{_DIGEST}")
 
 
-def image_problem(reference: str) -> str:
+_BROKEN = "the image's record "
+"""What stands here in place of a reference says by this that none could be read; no image is called so."""
+_SHOWN = 19  # characters of an image's ID
+
+
+def recorded_image(path: str) -> str:
+    """Return what `make image` wrote down in that file: "" where there is none, a text for image_problem if broken.
+
+    It never fails: what doesn't need the image must work without it.
+    """
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ""
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        return _broken(path, f"is not YAML (line {line}: {error.problem})")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return _broken(path, f"can't be read ({getattr(error, 'strerror', None) or 'not a text'})")
+    if found is None:
+        return ""
+    reference = found.get("ringmaster_image") if isinstance(found, dict) else found
+    if not isinstance(found, dict) or not isinstance(reference, str | None):
+        return _broken(path, "does not say `ringmaster_image: name@sha256:…`")
+    return reference or ""
+
+
+def image_problem(reference: object) -> str:
     """Return what is wrong with the name of an image, or nothing. An empty name is none, and fine."""
+    reference = str(reference or "")
     if not reference or _BY_DIGEST.fullmatch(reference):
         return ""
+    if reference.startswith(_BROKEN):
+        return reference
     name = reference.partition("@")[0]
     return (
         f"ringmaster_image: '{reference}' names no digest (a tag may be moved): write name@sha256:…, "
@@ -30,21 +63,25 @@ def image_plan(hostvars: Mapping[str, Any], names: Iterable[str], reference: str
     return {"source": source, "missing": [name for name in nodes if name not in having]}
 
 
-def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], reference: str) -> str:
-    """Return how the nodes' images differ, or nothing.
+def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], reference: str, name: str) -> str:
+    """Return what is wrong with the image of node `name`, or nothing: it is not there, or not what most nodes have.
 
     Equal is what has one image ID, or one digest in common: an engine that keeps images in containerd calls the same
     image by another ID.
     """
-    images = {name: _image(hostvars[name], reference) for name in names}
-    without = [name for name, image in images.items() if not image]
-    if without:
-        return f"{', '.join(without)}: the image is not there: `make provision TAGS=train_image` brings it"
-    common = set.intersection(*({image["id"], *image["digests"]} for image in images.values() if image))
-    if common:
+    if not reference or image_problem(reference):
+        return image_problem(reference)
+    found = {one: image for one in names if (image := _image(hostvars[one], reference))}
+    if name not in found:
+        return "the image is not there: `make provision TAGS=train_image` brings it"
+    known = {one: {image["id"], *image["digests"]} for one, image in found.items()}
+    usual = max(known, key=lambda one: sum(not known[one].isdisjoint(other) for other in known.values()))
+    if not known[name].isdisjoint(known[usual]):
         return ""
-    shown = ", ".join(f"{name} {image['id'][:19]}" for name, image in images.items() if image)
-    return f"the nodes' images differ ({shown}): remove the wrong one there, then `make provision TAGS=train_image`"
+    return (
+        f"the image here ({found[name]['id'][:_SHOWN]}) is not {usual}'s ({found[usual]['id'][:_SHOWN]}): "
+        "remove it here, then `make provision TAGS=train_image`"
+    )
 
 
 def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str, reference: str) -> str:
@@ -54,7 +91,7 @@ def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str
     took = {name: (hostvars[name].get("train_image_fetched") or {}).get("took_s") for name in names}
     parts = [f"{source} {'pulled' if served.get('pulled') else 'had'} it"]
     parts += [f"{name} in {seconds:.0f} s" for name, seconds in took.items() if seconds is not None]
-    return f"{str(image.get('id'))[:19]} ({image.get('size_mb', 0) / 1000:.1f} GB): {', '.join(parts)}"
+    return f"{str(image.get('id'))[:_SHOWN]} ({image.get('size_mb', 0) / 1000:.1f} GB): {', '.join(parts)}"
 
 
 def _image(variables: Mapping[str, Any], reference: str) -> dict[str, Any] | None:
@@ -64,11 +101,16 @@ def _image(variables: Mapping[str, Any], reference: str) -> dict[str, Any] | Non
     return found if found and found["reference"] == reference else None
 
 
+def _broken(path: str, what: str) -> str:
+    return f"{_BROKEN}{path} {what}: mend it, remove it, or make the image again"
+
+
 class FilterModule:
     """Ansible's way in."""
 
     def filters(self) -> dict[str, Any]:
         return {
+            "recorded_image": recorded_image,
             "image_problem": image_problem,
             "image_plan": image_plan,
             "image_difference": image_difference,

@@ -12,7 +12,8 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_docker import ask, job_names, names, process, running_jobs
+from ansible.module_utils.ringmaster_docker import ask, process
+from ansible.module_utils.ringmaster_engine_data import belongings, data_goes, jobs_alive, remedy
 from ansible.module_utils.ringmaster_look_engine import in_group, stale
 from ansible.module_utils.ringmaster_manifest import Manifest
 from ansible.module_utils.ringmaster_undo_engine import before
@@ -43,8 +44,9 @@ def settle(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
     joined = join(parameters["role"], parameters["user"], check)
     unread, running = stale(), process() is not None
     if not check and (unread or not running):
-        refuse_while_jobs_run("is not restarted")
+        # To start one disturbs no job: those that outlived the engine are what it takes up again.
         if running:
+            refuse_while_jobs_run("is not restarted")
             # What can be read without a restart is: with live-restore, containers live through the restart.
             systemctl("reload")
         systemctl("restart" if running else "start")
@@ -64,17 +66,12 @@ def join(role: str, user: str, check: bool) -> bool:
 
 
 def release(parameters: dict[str, Any], _check: bool) -> dict[str, Any]:
-    """Refuse where a job runs, or containers of others would be purged with the engine that we installed."""
+    """Refuse where a job runs, or containers and volumes of the user would go with the engine that we installed."""
     refuse_while_jobs_run("is not taken back")
-    ours = Manifest().find(parameters["role"], "packages", "apt")
-    answers = ask("/containers/json?all=1")
-    if ours and answers and not parameters["keep_packages"]:
-        others = [one for one in answers[0] if not job_names([one])]
-        if others:
-            raise ValueError(
-                f"your containers {', '.join(names(others))} are on the engine that would be purged with them: remove "
-                "them, or reset with KEEP_PACKAGES=1"
-            )
+    if data_goes(Manifest(), parameters["role"], keep_packages=parameters["keep_packages"]):
+        theirs = belongings()
+        if theirs.containers or theirs.volumes:
+            raise ValueError(f"your {theirs} would be deleted with the engine: {remedy()}")
     return {"changed": False}
 
 
@@ -85,8 +82,7 @@ def inspect(_parameters: dict[str, Any], _check: bool) -> dict[str, Any]:
 
 def refuse_while_jobs_run(what: str) -> None:
     """Raise ValueError with the jobs' names; asked at the last moment, as one may have started since the probe."""
-    answers = ask(running_jobs())
-    jobs = job_names(answers[0]) if answers else []
+    jobs = jobs_alive()
     if jobs:
         raise ValueError(f"job {', '.join(jobs)} runs there, so its engine {what}: try again when it has ended")
 

@@ -15,8 +15,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster_image_engine import Engine
 from ansible.module_utils.ringmaster_image_lock import alone
-from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, describe, find_image, record
+from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, describe, find_image, record, serving
 from ansible.module_utils.ringmaster_image_old import forget_old
+from ansible.module_utils.ringmaster_image_registry import in_use, stop
 from ansible.module_utils.ringmaster_image_space import room_needed
 from ansible.module_utils.ringmaster_image_transfer import run
 from ansible.module_utils.ringmaster_image_tunnel import Tunnel
@@ -34,6 +35,18 @@ def check_room(engine: Engine, offer: dict[str, Any]) -> None:
         )
 
 
+def make_way() -> None:
+    """Stop the registry that an interrupted delivery left on this node: it has the port that the tunnel needs.
+
+    Raises:
+        ValueError: other nodes fetch from it.
+    """
+    if serving() and in_use():
+        raise ValueError("this node hands another image on: wait until that delivery has ended")
+    if serving():
+        stop()
+
+
 def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dict[str, Any]:
     """Pull it, name it and write down what it is; return what the engine knows of it.
 
@@ -41,6 +54,7 @@ def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dic
         ValueError: it can't be had, or is not the source's.
     """
     offer = parameters["offer"]
+    make_way()
     check_room(engine, offer)
     name = f"{REPOSITORY}:{offer['tag']}"
     manifest.note(ROLE, "image", name, only_name=False)

@@ -19,6 +19,7 @@ from ansible.module_utils.ringmaster_image_lock import alone
 from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, canonical, describe, find_image
 from ansible.module_utils.ringmaster_image_old import forget_old
 from ansible.module_utils.ringmaster_image_registry import FOLDER, in_use, keep_only, manifest_of, start, stop
+from ansible.module_utils.ringmaster_image_remote import compressed_size
 from ansible.module_utils.ringmaster_image_space import layers_of
 from ansible.module_utils.ringmaster_image_transfer import run
 from ansible.module_utils.ringmaster_manifest import Manifest
@@ -44,6 +45,7 @@ def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tu
         raise ValueError(f"no node of this run has the image {reference}: {_MAKE}")
     if kept:
         start(manifest, parameters["user"])  # it may still have what the engine has lost
+    check_room_to_pull(engine, name, parameters["home"])
     manifest.note(ROLE, "image", name)
     try:
         run("pull", name, home=parameters["home"], seconds=parameters["seconds"])
@@ -96,6 +98,21 @@ def check_room(found: dict[str, Any]) -> None:
         )
 
 
+def check_room_to_pull(engine: Engine, name: str, home: str) -> None:
+    """Raise ValueError where a pull would fill the disk, as far as that can be known.
+
+    Of layers that are here a registry tells nothing that could be compared: with any image here the pull just starts.
+    """
+    size = None if engine.chains() else compressed_size(name, home)
+    root = engine.root()
+    free, needed = shutil.disk_usage(root).free, 2 * (size or 0)  # as it comes, and unpacked: at least as much again
+    if free < needed:
+        raise ValueError(
+            f"the image needs at least {needed / 1e9:.1f} GB in {root} while it arrives, {free / 1e9:.1f} are free: "
+            "free some"
+        )
+
+
 def remedy_of(problem: str, name: str, user: str) -> str:
     """Return what mends a pull that failed."""
     said = problem.lower()
@@ -103,6 +120,8 @@ def remedy_of(problem: str, name: str, user: str) -> str:
         return "free some (`docker system df` shows what images take)"
     if "denied" in said or "unauthorized" in said:
         return f"log in on this node as {user} with `docker login {name.partition('/')[0]}`"
+    if "x509" in said:
+        return f"put what signs that registry's certificate under /etc/docker/certs.d/{name.partition('/')[0]}/ here"
     if "unknown" in said or "not found" in said:
         return "check the name and the digest (ringmaster_image)"
     return "mend this node's way to that registry, then `make provision TAGS=train_image` goes on"

@@ -6,54 +6,94 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_disk import make_folder, read
+from ansible.module_utils.ringmaster_disk import make_folder
 from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster_node_key import derived, is_ours, is_same, public_file, remove, temporary
 
-_OURS = "ringmaster_ed25519"
-
-
-def place_for(folder: str) -> str:
-    """Return where a new key goes: ssh's own name, unless the user has a key (or half of one) of that name."""
-    usual = os.path.join(folder, "id_ed25519")
-    return os.path.join(folder, _OURS) if any(map(os.path.lexists, (usual, f"{usual}.pub"))) else usual
+# ssh's own name; the other one where the user has a key (or half of one) of that name.
+_NAMES = ("id_ed25519", "ringmaster_ed25519")
+_MARK = "ringmaster "
 
 
 def ensure(manifest: Manifest, role: str, user: str, comment: str, check: bool) -> tuple[bool, str | None]:
-    """Return whether something was changed, and the public half (None: check mode would make one)."""
+    """Return whether something was changed, and the public half (None: check mode would make one).
+
+    Raises:
+        ValueError: no name is left for a key.
+    """
     account = pwd.getpwnam(user)
     folder = os.path.join(account.pw_dir, ".ssh")
-    noted = next((one for one in manifest.entries if (one["role"], one["kind"]) == (role, "key")), None)
-    path = noted["name"] if noted else place_for(folder)
-    private, public = os.path.exists(path), read(f"{path}.pub")
-    if private and public and public.strip():
-        if noted is None and not check:  # of our name, by a run whose manifest is lost
-            manifest.note(role, "key", path, public=public.strip())
-        return noted is None, public.strip()
+    entry = next((one for one in manifest.entries if one["kind"] == "key" and is_ours(one)), None)
+    if entry:
+        changed = public_file(entry["name"]) is None
+        if changed and not check:
+            _write_public(entry, account)
+        return changed, entry["public"]
+    left = _left_by_a_lost_manifest(folder)
+    if left:
+        path, public = left
+        if not check:
+            manifest.note(role, "key", path, public=None)["public"] = public
+            manifest.save()
+        return True, public
+    path = place_for(manifest, role, folder)
     if check:
         return True, None
     make_folder(manifest, role, folder, mode=0o700, owner=user)
+    return True, _make(manifest, role, path, account, comment)
+
+
+def place_for(manifest: Manifest, role: str, folder: str) -> str:
+    """Return where a new key goes: where nothing lies, but perhaps a public half that was ours.
+
+    Raises:
+        ValueError: others' keys lie at both places.
+    """
+    for path in (os.path.join(folder, name) for name in _NAMES):
+        entry = manifest.find(role, "key", path)
+        free = not os.path.lexists(f"{path}.pub") or (entry and is_same(public_file(path), entry["public"]))
+        if free and not os.path.lexists(path):
+            return path
+    raise ValueError(f"{' and '.join(_NAMES)} in {folder} are both taken by others' keys: move one of them away")
+
+
+def _left_by_a_lost_manifest(folder: str) -> tuple[str, str] | None:
+    """Return path and public half of a key of our name and with our comment."""
+    path = os.path.join(folder, _NAMES[1])
+    public = public_file(path)
+    ours = public and " ".join(public.split()[2:]).startswith(_MARK) and is_same(derived(path), public)
+    return (path, public) if public and ours else None
+
+
+def _make(manifest: Manifest, role: str, path: str, account: pwd.struct_passwd, comment: str) -> str:
+    """Make the key as the user and return its public half.
+
+    It is noted before it gets its name: of what lies there, only the noted key is ever taken for ours.
+    """
     entry = manifest.note(role, "key", path, public=None)
-    _generate(path, account, comment, again=private)
-    entry["public"] = (read(f"{path}.pub") or "").strip()
-    manifest.save()
-    return True, entry["public"]
-
-
-def _generate(path: str, account: pwd.struct_passwd, comment: str, *, again: bool) -> None:
-    """Make the key as the user. Where the private half stands alone, only the public one is derived from it."""
-    if again:
-        done = _as_user(account, ["ssh-keygen", "-y", "-P", "", "-f", path])
-        text = f"{' '.join(done.split()[:2])} {comment}\n"
-        descriptor = os.open(f"{path}.pub", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chown(f"{path}.pub", account.pw_uid, account.pw_gid)
-        return
+    new = temporary(path)
+    remove(new)
+    _as_user(account, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", new])
+    public = public_file(new)
+    if public is None:
+        raise ValueError(f"ssh-keygen has written no {new}.pub")
     if os.path.lexists(f"{path}.pub"):
-        os.unlink(f"{path}.pub")
-    _as_user(account, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path])
+        os.unlink(f"{path}.pub")  # of the key that was noted until now
+    entry["public"] = public
+    manifest.save()
+    os.rename(f"{new}.pub", f"{path}.pub")
+    os.rename(new, path)
+    return public
+
+
+def _write_public(entry: dict[str, Any], account: pwd.struct_passwd) -> None:
+    descriptor = os.open(f"{entry['name']}.pub", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{entry['public']}\n")
+        os.fchown(descriptor, account.pw_uid, account.pw_gid)
 
 
 def _as_user(account: pwd.struct_passwd, command: list[str]) -> str:

@@ -7,7 +7,6 @@ waits for others' locks with their names at hand, and never upgrades, removes or
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -16,8 +15,6 @@ from ansible.module_utils.ringmaster_manifest import Manifest
 from ansible.module_utils.ringmaster_packages import Apt, DownloadError, Step, UnknownPackageError
 
 _AGAIN = "check its network and the sources in /etc/apt, and run provision again"
-# Debian's package of the engine deletes all of this when it is purged.
-_ENGINE_DATA = "/var/lib/docker"
 
 
 def missing(names: list[str], minimum: dict[str, str], have: dict[str, Package]) -> list[str]:
@@ -39,7 +36,6 @@ def note(manifest: Manifest, role: str, plan: list[Step], names: list[str], have
         came=[],
         left=[],
         upgraded={},
-        engine_data=os.path.isdir(_ENGINE_DATA) and bool(os.listdir(_ENGINE_DATA)),
     )
     for step in plan:
         before = have.get(step.name)

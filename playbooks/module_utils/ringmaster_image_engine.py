@@ -65,8 +65,13 @@ class Engine:
             text = answer.read().decode(errors="replace")
         except http.client.HTTPException as error:
             raise OSError(f"the Docker engine answers strangely: {error!r}") from error
+        except TimeoutError as error:
+            raise OSError(
+                f"the Docker engine does not answer within {self.timeout:.0f} s: `journalctl -u docker` says why"
+            ) from error
         except OSError as error:
-            raise OSError(f"the Docker engine doesn't answer ({error.strerror}): `systemctl start docker`") from error
+            reason = error.strerror or error
+            raise OSError(f"the Docker engine doesn't answer ({reason}): `systemctl start docker`") from error
         finally:
             connection.close()
         if answer.status == _MISSING:
@@ -79,16 +84,25 @@ class Engine:
 
 def transfer(verb: str, name: str, home: str, timeout: float) -> subprocess.Popen[str]:
     """Start `docker pull` or `docker push`, with the logins of the user whose home is given."""
+    words, environment = command(home, verb, "--quiet", name)
+    return subprocess.Popen(
+        ["timeout", str(int(timeout)), *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+    )  # fmt: skip
+
+
+def command(home: str, *words: str) -> tuple[list[str], dict[str, str]]:
+    """Return `docker` with these words, and the environment in which it has the logins of the user of that home.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     program = shutil.which("docker")
     if program is None:
         raise ValueError("the command `docker` is not installed: install it with the engine (docker.io or docker-cli)")
     folder = os.path.join(home, ".docker")
     logins = {"DOCKER_CONFIG": folder} if os.path.exists(os.path.join(folder, "config.json")) else {}
-    return subprocess.Popen(
-        ["timeout", str(int(timeout)), program, verb, "--quiet", name],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, **logins},
-    )  # fmt: skip
+    return [program, *words], {**os.environ, **logins}
 
 
 def _quoted(image: str) -> str:

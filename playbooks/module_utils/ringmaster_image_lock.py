@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 
-_PATH = "/run/ringmaster-image.lock"
+from ansible.module_utils.ringmaster_manifest import STATE_FOLDER
 
 
 @contextlib.contextmanager
@@ -18,7 +18,9 @@ def alone(seconds: float) -> Iterator[None]:
     Raises:
         OSError: another one still goes on after that many seconds.
     """
-    descriptor = os.open(_PATH, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # The folder is what is locked: a file for that would be left after a reset.
+    os.makedirs(STATE_FOLDER, mode=0o755, exist_ok=True)
+    descriptor = os.open(STATE_FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + seconds
         while not _taken(descriptor):
@@ -27,6 +29,8 @@ def alone(seconds: float) -> Iterator[None]:
             time.sleep(1)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(STATE_FOLDER)  # only where nothing was noted in it
         os.close(descriptor)
 
 

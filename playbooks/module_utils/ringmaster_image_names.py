@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import Any
 
@@ -51,6 +52,11 @@ def record(manifest: Manifest, reference: str, image: str, name: str) -> None:
     manifest.note(ROLE, "file", RECORD, before=state_of(RECORD))
     text = json.dumps({"reference": reference, "id": image, "name": name}, indent=1) + "\n"
     write(RECORD, text, mode=0o644, uid=0, gid=0)
+
+
+def serving() -> bool:
+    """Whether the registry of a delivery runs on this node; without asking systemd, as it is a part of the probe."""
+    return os.path.exists(f"/run/systemd/transient/{UNIT}.service")
 
 
 def describe(reference: str, found: dict[str, Any]) -> dict[str, Any]:

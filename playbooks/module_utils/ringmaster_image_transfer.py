@@ -11,7 +11,10 @@ from ansible.module_utils.ringmaster_image_engine import transfer
 _PAUSES = (2, 5, 15)
 """Seconds before each further try; the engine itself tries each layer again five times."""
 _POLL_SECONDS = 0.2
-_HOPELESS = ("manifest unknown", "not found", "unauthorized", "denied", "no space left", "invalid reference")
+_HOPELESS = (
+    "manifest unknown", "not found", "unauthorized", "denied", "no space left", "invalid reference", "x509",
+    "prohibited",
+)  # fmt: skip
 
 
 def run(verb: str, name: str, *, home: str, seconds: float, keep: Callable[[], None] = lambda: None) -> None:

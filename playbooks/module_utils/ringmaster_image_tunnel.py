@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ from types import TracebackType
 from ansible.module_utils.ringmaster_image_names import PORT
 
 _OPEN_SECONDS = 20
+_LONGEST = 10_000
 # `cat` rather than -N: it ends with our end of its input, so a tunnel never outlives whoever opened it.
 _SSH = (
     "ssh", "-T", "-a", "-x",
@@ -56,16 +58,14 @@ class Tunnel:
         if not _port_is_free():
             raise OSError(f"port {PORT} of this node's loopback is taken by something else: `ss -ltnp` shows by what")
         with tempfile.TemporaryFile() as said:
-            words = ["runuser", "-u", self.user, "--", *_SSH, self.source, "cat"]
-            self._ssh = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
+            command = ["runuser", "-u", self.user, "--", *_SSH, self.source, "cat"]
+            self._ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
             deadline = time.monotonic() + _OPEN_SECONDS
             while not answers():
                 if self._ssh.poll() is not None or time.monotonic() > deadline:
+                    words = _end_of(said.fileno())  # before we end it, which is said there too
                     self._close()
-                    said.seek(0)
-                    lines = said.read().decode(errors="replace").strip().splitlines()
-                    reason = lines[-1] if lines else "the registry there does not answer"
-                    raise OSError(f"no tunnel to {self.source} by SSH as {self.user}: {reason.strip()}")
+                    raise OSError(no_tunnel(self.source, self.user, words))
                 time.sleep(0.1)
 
     def _close(self) -> None:
@@ -74,6 +74,25 @@ class Tunnel:
         self._ssh.terminate()
         self._ssh.communicate()
         self._ssh = None
+
+
+def no_tunnel(source: str, user: str, said: str) -> str:
+    """Return why there is no tunnel, from what ssh said, and what mends that. Pure."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    reason = lines[-1] if lines else f"the registry at {source} does not answer"
+    if "prohibited" in reason:
+        remedy = f"let sshd at {source} forward (`AllowTcpForwarding yes`)"
+    elif not lines or reason.startswith("channel "):
+        remedy = f"see whether the delivery goes on at {source}, and run it again"
+    else:
+        remedy = "run `make provision TAGS=ssh_mesh`, and `make verify TAGS=ssh_mesh` shows which way fails"
+    return f"no tunnel to {source} by SSH as {user} ({reason}): {remedy}"
+
+
+def _end_of(descriptor: int) -> str:
+    """Return the last of what was written to a file, leaving the place where its writer goes on."""
+    start = max(0, os.fstat(descriptor).st_size - _LONGEST)
+    return os.pread(descriptor, _LONGEST, start).decode(errors="replace")
 
 
 def answers() -> bool:

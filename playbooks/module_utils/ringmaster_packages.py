@@ -37,6 +37,7 @@ _ENVIRONMENT = {
 }
 _LOCKED = re.compile(r"Could not get lock|Unable to (lock|acquire)|lock was locked by another")
 _UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|not available, but is referred")
+_FULL = re.compile(r"enough free space|No space left on device")
 _PLANNED = re.compile(r"^Inst (\S+) (?:\[(\S+)\] )?\(", re.MULTILINE)
 
 
@@ -92,6 +93,8 @@ class Apt:
     def update(self) -> str:
         """Fetch the package lists; return what could not be fetched, as others' sources may be broken for long."""
         done = self._apt(["update"], limit_s=_UPDATE_LIMIT)
+        if _FULL.search(done.stderr):
+            raise AptError(complaint(done))
         return complaint(done) if done.returncode or "\nW: " in f"\n{done.stderr}" else ""
 
     def download(self, names: list[str]) -> None:
@@ -99,7 +102,8 @@ class Apt:
         words = ["--download-only", "--fix-broken", "--no-remove", "--yes", "install", *names]
         done = self._apt(words, limit_s=_DOWNLOAD_LIMIT)
         if done.returncode:
-            raise (AptError if _signal(done) else DownloadError)(complaint(done))
+            ours = _signal(done) or _FULL.search(done.stderr)
+            raise (AptError if ours else DownloadError)(complaint(done))
 
     def install(self, names: list[str]) -> None:
         """Install what was downloaded: never interrupted by us."""
@@ -190,6 +194,9 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     if _signal(done):
         return f"it was ended from outside (signal {_signal(done)}): run provision again"
     lines = [" ".join(line.split()) for line in f"{done.stderr}\n{done.stdout}".splitlines() if line.strip()]
+    full = next((line for line in lines if _FULL.search(line)), None)
+    if full is not None:
+        return f"{full.removeprefix('E: ').rstrip('.')}: free some there, and try again"
     for mark in (": Depends: ", ": Conflicts: ", "dpkg: error", "E: ", "W: "):
         for line, after in zip(lines, [*lines[1:], ""]):
             if mark in line:

@@ -13,8 +13,9 @@ import subprocess
 from typing import Any
 
 from ansible.module_utils.ringmaster_disk import read
-from ansible.module_utils.ringmaster_docker import ask
+from ansible.module_utils.ringmaster_docker import ask, process
 from ansible.module_utils.ringmaster_dpkg import packages
+from ansible.module_utils.ringmaster_engine_folders import clear, delete
 from ansible.module_utils.ringmaster_look_engine import CONFIG
 from ansible.module_utils.ringmaster_manifest import Manifest
 
@@ -45,6 +46,7 @@ def before() -> dict[str, Any]:
     return {
         "present": shutil.which("dockerd") is not None,
         "paths": [path for path in (*_DATA, *_SETTINGS) if os.path.lexists(path)],
+        "empty": [path for path in _DATA if os.path.isdir(path) and not os.listdir(path)],
         "bridges": bridges(),
         "switches": {path: value for path in _SWITCHES if (value := (read(path) or "").strip())},
         "forward": {program: policy for program in _PROGRAMS if (policy := _forward_policy(program))},
@@ -55,7 +57,7 @@ def before() -> dict[str, Any]:
 def undo_engine(entry: dict[str, Any]) -> None:
     """Remove what an engine that is gone has left; one that is kept reads its old configuration."""
     was = entry["before"]
-    if shutil.which("dockerd") is not None:
+    if _stays():
         _read_again()
         return
     if Manifest().find(entry["role"], "packages", "apt"):
@@ -74,10 +76,11 @@ def undo_engine(entry: dict[str, Any]) -> None:
         if (read(path) or "").strip() != value:
             with open(path, "w", encoding="ascii") as file:
                 file.write(value)
-    ours = [path for path in (*_DATA, *_SETTINGS) if path not in was["paths"]]
-    for path in ours:
-        if not (shared and _CONTAINERDS.fullmatch(path)):
-            (_delete_setting if path in _SETTINGS else _delete)(path)
+    for path in (one for one in (*_DATA, *_SETTINGS) if not (shared and _CONTAINERDS.fullmatch(one))):
+        if path not in was["paths"]:
+            (_delete_setting if path in _SETTINGS else delete)(path)
+        elif path in was.get("empty", []):
+            clear(path)
     if not was["group"] and _members("docker") == []:
         _run("groupdel", "docker")
 
@@ -105,6 +108,18 @@ def engine_rules(rules: list[str], interfaces: list[str]) -> list[str]:
         if any(map(_CHAIN.fullmatch, targets)) or set(cards) & set(interfaces):
             found.append(rule)
     return found
+
+
+def _stays() -> bool:
+    """Tell whether an engine stays, which may also be one that isn't in the path.
+
+    Raises:
+        ValueError: it is the one whose packages are gone.
+    """
+    running = process()
+    if running is not None and os.readlink(f"/proc/{running}/exe").endswith(" (deleted)"):
+        raise ValueError(f"the engine still runs (pid {running}), though its program is gone: end it, then reset again")
+    return running is not None or shutil.which("dockerd") is not None
 
 
 def _clean(program: str, interfaces: list[str]) -> None:
@@ -142,6 +157,8 @@ def _read_again() -> None:
 
     A reload doesn't do: it leaves what is no longer in the file as it is.
     """
+    if not _succeeds("systemctl", "cat", "docker.service"):
+        return  # whoever brought the engine starts it in another way
     answers = ask("/info")
     try:
         wanted = bool(json.loads(read(CONFIG) or "{}").get("live-restore"))
@@ -159,17 +176,6 @@ def _members(group: str) -> list[str] | None:
         return None
 
 
-def _delete(path: str) -> None:
-    """Delete a file or a folder, and what is mounted in it: the engine's namespaces are."""
-    mounts = [line.split()[1] for line in (read("/proc/self/mounts") or "").splitlines()]
-    for place in sorted((one for one in mounts if one.startswith(path + "/")), reverse=True):
-        _run("umount", "--lazy", place)
-    if os.path.isdir(path) and not os.path.ismount(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path) and not os.path.ismount(path):
-        os.unlink(path)
-
-
 def _delete_setting(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not os.path.isdir(path):
@@ -182,3 +188,7 @@ def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{shlex.join(words)}: {' '.join(done.stderr.split()) or done.returncode}")
+
+
+def _succeeds(*words: str) -> bool:
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0

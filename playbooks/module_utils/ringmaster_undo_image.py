@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster_docker import SOCKET
 from ansible.module_utils.ringmaster_image_engine import Engine, InUseError
+from ansible.module_utils.ringmaster_image_names import UNIT, serving
 from ansible.module_utils.ringmaster_image_registry import stop
 
 
@@ -24,6 +25,13 @@ def undo_image(entry: dict[str, Any]) -> None:
 
 
 def undo_registry(entry: dict[str, Any]) -> None:
-    """Stop it, and remove its folder with all it kept."""
+    """Stop it, and remove its folder with all it kept.
+
+    Raises:
+        OSError: one of the two can't be done.
+    """
     stop()
-    shutil.rmtree(entry["name"], ignore_errors=True)
+    if serving():
+        raise OSError(f"the registry does not stop: `systemctl status {UNIT}` says why; then reset again")
+    if os.path.lexists(entry["name"]):
+        shutil.rmtree(entry["name"])

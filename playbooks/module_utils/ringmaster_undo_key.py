@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ansible.module_utils.ringmaster_disk import read
+from ansible.module_utils.ringmaster_node_key import derived, is_same, public_file, remove, temporary
 
 
 def undo_key(entry: dict[str, Any]) -> None:
-    """Remove both halves, the private one first; a key that the user has put there since stays."""
-    path = entry["name"]
-    public = (read(f"{path}.pub") or "").strip()
-    if public and entry["public"] and public != entry["public"]:
-        return
-    for half in (path, f"{path}.pub"):
-        if os.path.lexists(half):
-            os.unlink(half)
+    """Remove each half that is the noted one, the private one first; what the user has put there since stays."""
+    path, noted = entry["name"], entry["public"]
+    remove(temporary(path))
+    if is_same(derived(path), noted):
+        os.unlink(path)
+    if is_same(public_file(path), noted):
+        os.unlink(f"{path}.pub")

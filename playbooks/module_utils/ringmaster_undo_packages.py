@@ -12,7 +12,8 @@ from ansible.module_utils.ringmaster_packages import Apt, archives
 # Seconds to wait for others that hold apt's locks.
 _PATIENCE = 180
 # Debian's package of the engine leaves this behind when it is removed, and runs it when it is purged: it deletes
-# all that is in the folder.
+# all that is in the folder, whoever uses that by then. Kind `engine` knows what of it may go, and removes that.
+_NUKED = "docker.io"
 _NUKE = "/var/lib/docker/nuke-graph-directory.sh"
 
 
@@ -32,10 +33,11 @@ def undo_packages(entry: dict[str, Any]) -> None:
     # What stays because something else needs it shall go with that.
     apt.mark("auto", sorted(there - going))
     apt.remove(sorted(going), purge=False)
-    if entry["engine_data"] and os.path.exists(_NUKE):
-        os.unlink(_NUKE)
     # Settings of a package that was removed before we came stay as they were.
-    apt.remove(sorted(going - set(entry["left"])), purge=True)
+    purged = going - set(entry["left"])
+    if _NUKED in purged and os.path.exists(_NUKE):
+        os.unlink(_NUKE)
+    apt.remove(sorted(purged), purge=True)
     for path in (path for name in [*entry["asked"], *entry["came"]] for path in archives(name)):
         os.unlink(path)
 

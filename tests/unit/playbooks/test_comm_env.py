@@ -153,12 +153,17 @@ def test_findings() -> None:
     variables = {"A": "1", "B": "=eth0"}
     shown = [f"{shell}: {name}={value}" for shell in comm._SHELLS for name, value in variables.items()]
     assert comm.comm_findings(shown, variables, fact(1)) == []
-    assert comm.comm_findings(shown[1:], variables, fact(1)) == ["ssh lacks A"]
+    assert [one.partition(" although")[0] for one in comm.comm_findings(shown[1:], variables, fact(1))] == [
+        "ssh lacks A"
+    ]
+    assert "bash -lc lacks B" in comm.comm_findings(shown[:-1], variables, fact(1))[0]
+    # A start file of the user's that doesn't read the bashrc is no failure.
+    assert comm.comm_findings(shown[:-2], variables, fact(1)) == []
     fish = fact(1)
     fish["user"]["shell"] = "/usr/bin/fish"
     assert comm.comm_findings(shown[2:], variables, fish) == []
     elsewhere = fact(1, resolves_to=["127.0.1.1", "10.0.0.1"], interfaces=[])
-    assert comm.comm_findings(shown, variables, elsewhere) == [
+    assert [one.partition(": ")[0] for one in comm.comm_findings(shown, variables, elsewhere)] == [
         "the interface eth0 has not the address 10.0.0.1 but none",
-        "the node's own name is not 10.0.0.1 but 127.0.1.1, 10.0.0.1",
+        "the node's own name is not 10.0.0.1 but 127.0.1.1, 10.0.0.1, although /etc/hosts says so",
     ]

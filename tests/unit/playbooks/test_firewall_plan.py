@@ -67,7 +67,7 @@ def test_what_differs_is_changed(differs: dict[str, Any]) -> None:
 
 def test_the_live_connections_port_is_opened_too() -> None:
     assert plan(opens_ssh=True, ssh=[22, 2222]) == {
-        "install": False, "peers": PEERS, "ssh_ports": [22, 2222], "change": False,
+        "install": False, "peers": PEERS, "ssh_ports": [22, 2222], "change": False, "differs": [],
     }  # fmt: skip
 
 
@@ -95,7 +95,14 @@ def test_where_ufw_has_no_ipv6_its_addresses_are_left_out() -> None:
 
 
 def test_the_message_names_whom_the_rules_keep_out() -> None:
-    said = firewall_problem({"unreachable": True, "msg": "timed out"}, fact(), 90)
-    assert "10.9.9.9" in said and "90 s" in said and "\n" not in said
-    assert "this machine" in firewall_problem({"timedout": {"period": 40}}, {}, 90)
-    assert firewall_problem({"msg": "ufw says no"}, {}, 90) == "ufw says no"
+    said = firewall_problem({"unreachable": True, "msg": "timed out"}, fact(), 90, "cluster_only")
+    assert "10.9.9.9" in said and "90 s" in said and "ufw show added" in said and "\n" not in said
+    assert "this machine" in firewall_problem({"timedout": {"period": 40}}, {}, 90, "keep")
+    assert firewall_problem({"msg": "ufw says no"}, {}, 90, "keep") == "ufw says no"
+    assert "ufw show added" not in firewall_problem({"unreachable": True}, fact(), 90, "disabled")
+
+
+def test_what_differs_is_named() -> None:
+    found = plan(ours=PEERS | {"node9": ["10.0.0.9"]}, ssh=[22], rollback_pending=True)["differs"]
+    assert found == ["the rules for node9", "those for SSH", "a change is not confirmed"]
+    assert plan("disabled")["differs"] == ["ufw is on", "the rules for node2"]

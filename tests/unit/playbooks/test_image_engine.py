@@ -1,6 +1,7 @@
 """Images in the engine: found by reference or by the record, named, taken back."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -11,12 +12,14 @@ from urllib.parse import unquote
 
 import pytest
 from ansible.module_utils import (
+    ringmaster_image_lock,
     ringmaster_image_names,
     ringmaster_image_old,
     ringmaster_look_image,
     ringmaster_undo_image,
 )
 from ansible.module_utils.ringmaster_image_engine import Engine, InUseError
+from ansible.module_utils.ringmaster_image_lock import alone
 from ansible.module_utils.ringmaster_image_names import canonical, find_image, record
 from ansible.module_utils.ringmaster_manifest import Manifest
 
@@ -108,12 +111,47 @@ def test_a_tag_beside_the_digest_is_left_out() -> None:
 def test_no_engine_is_no_image_and_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ringmaster_look_image, "process", lambda: None)
     monkeypatch.setattr(ringmaster_look_image, "Engine", lambda **_: pytest.fail("it was asked"))
-    assert ringmaster_look_image.look_image(WANTED) is None
+    assert ringmaster_look_image.look_image(WANTED) == {"image": None, "image_serving": False}
+
+
+def test_a_registry_that_is_left_is_seen_whatever_image_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ringmaster_look_image, "serving", lambda: True)
+    assert ringmaster_look_image.look_image("") == {"image": None, "image_serving": True}
 
 
 def test_an_engine_that_does_not_answer_is_said(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="systemctl start docker"):
         Engine(str(tmp_path / "none.sock")).inspect(ID)
+
+
+def test_an_engine_that_takes_too_long_is_said(tmp_path: Path) -> None:
+    path = str(tmp_path / "stuck.sock")
+    with socket.socket(socket.AF_UNIX) as stuck:
+        stuck.bind(path)
+        stuck.listen()
+        with pytest.raises(OSError, match="does not answer within 0 s: `journalctl -u docker`"):
+            Engine(path, timeout=0.1).inspect(ID)
+
+
+def test_a_registry_that_can_not_be_taken_back_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    monkeypatch.setattr(ringmaster_undo_image, "stop", lambda: None)
+    monkeypatch.setattr(ringmaster_undo_image, "serving", lambda: True)
+    with pytest.raises(OSError, match="does not stop"):
+        ringmaster_undo_image.undo_registry({"name": str(folder)})
+    monkeypatch.setattr(ringmaster_undo_image, "serving", lambda: False)
+    for _ in range(2):
+        ringmaster_undo_image.undo_registry({"name": str(folder)})
+    assert not folder.exists()
+
+
+def test_one_delivery_at_a_time_and_nothing_is_left_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "state"
+    monkeypatch.setattr(ringmaster_image_lock, "STATE_FOLDER", str(folder))
+    with alone(1), pytest.raises(OSError, match="does not end"), alone(0):
+        pass
+    assert not folder.exists()
 
 
 def test_a_name_that_is_used_stays(fake: FakeEngine, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,14 @@
 """Which nodes miss the training image, which hands it on, and what is said of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from train_image import image_difference, image_plan, image_problem, image_summary
+import yaml
+from ansible.module_utils.ringmaster_image_names import PORT
+from train_image import image_difference, image_plan, image_problem, image_summary, recorded_image
+
+from launcher.program import ROOT
 
 ID = "sha256:" + "a" * 64
 OTHER = "sha256:" + "b" * 64
@@ -27,6 +32,44 @@ def test_what_is_named_by_digest_is_fine(reference: str) -> None:
 def test_anything_else_is_refused_and_how_to_find_the_digest_is_said(reference: str) -> None:
     assert f"'{reference}' names no digest" in image_problem(reference)
     assert "`docker pull " in image_problem(reference)
+
+
+def test_the_record_says_which_image(tmp_path: Path) -> None:
+    record = tmp_path / "image.yml"
+    assert recorded_image(str(record)) == ""
+    for text, wanted in (("", ""), ("# none\n", ""), ("other: 1\n", ""), (f"ringmaster_image: {WANTED}\n", WANTED)):
+        record.write_text(text)
+        assert recorded_image(str(record)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"hello\n", "does not say `ringmaster_image"),
+        (b"- a\n", "does not say"),
+        (b"ringmaster_image: [1]\n", "does not say"),
+        (b"a: b: c\n", "is not YAML (line 1: mapping values"),
+        (b"a: 1\n\tb: 2\n", "is not YAML (line 2: "),
+        (b"\xff\xfe\xff", "can't be read (not a text)"),
+        (b"a: \x07\n", "can't be read (not a text)"),
+    ],
+)
+def test_a_broken_record_is_one_line_that_names_it(tmp_path: Path, text: bytes, what: str) -> None:
+    record = tmp_path / "image.yml"
+    record.write_bytes(text)
+    problem = image_problem(recorded_image(str(record)))
+    assert problem.startswith(f"the image's record {record} {what}")
+    assert problem.endswith(": mend it, remove it, or make the image again")
+    assert len(problem.splitlines()) == 1
+
+
+def test_a_record_that_is_a_folder_is_said(tmp_path: Path) -> None:
+    assert f"{tmp_path} can't be read (Is a directory)" in image_problem(recorded_image(str(tmp_path)))
+
+
+def test_the_mesh_lets_through_what_the_delivery_uses() -> None:
+    settings = yaml.safe_load((ROOT / "playbooks/roles/ssh_mesh/vars/main.yml").read_text())
+    assert settings == {"__ssh_mesh_tunnel_port": PORT}
 
 
 def test_the_first_node_that_has_it_hands_it_on() -> None:
@@ -61,16 +104,31 @@ def test_without_an_image_nothing_is_missing() -> None:
 
 
 def test_equal_images_are_one_id_or_one_digest() -> None:
-    assert image_difference({"node1": node(ID), "node2": node(ID)}, ["node1", "node2"], WANTED) == ""
+    same = {"node1": node(ID), "node2": node(ID)}
     mixed = {"node1": node(ID, digests=(WANTED,)), "node2": node(OTHER, digests=(WANTED, "x"))}
-    assert image_difference(mixed, mixed, WANTED) == ""
+    assert differences(same) == differences(mixed) == {"node1": "", "node2": ""}
 
 
-def test_different_or_missing_images_are_named() -> None:
-    different = {"node1": node(ID), "node2": node(OTHER)}
-    assert "node2 sha256:bbbb" in image_difference(different, different, WANTED)
-    missing = {"node1": node(ID), "node2": node()}
-    assert image_difference(missing, missing, WANTED).startswith("node2: the image is not there: `make provision")
+def differences(nodes: dict[str, Any], reference: str = WANTED) -> dict[str, str]:
+    return {name: image_difference(nodes, nodes, reference, name) for name in nodes}
+
+
+def test_a_node_without_the_image_is_the_only_one_that_fails() -> None:
+    found = differences({"node1": node(), "node2": node(ID), "node3": node(ID)})
+    assert found.pop("node1").startswith("the image is not there: `make provision")
+    assert found == {"node2": "", "node3": ""}
+    assert all(differences({"node1": node(), "node2": node()}).values())
+
+
+def test_the_node_whose_image_most_do_not_have_fails() -> None:
+    found = differences({"node1": node(OTHER), "node2": node(ID), "node3": node(ID)})
+    assert "(sha256:bbbbbbbbbbbb) is not node2's (sha256:aaaaaaaaaaaa): remove it here" in found.pop("node1")
+    assert found == {"node2": "", "node3": ""}
+
+
+def test_no_image_is_fine_and_a_bad_name_fails_everywhere() -> None:
+    assert differences({"node1": node()}, "") == {"node1": ""}
+    assert "names no digest" in differences({"node1": node(ID)}, "debian:12")["node1"]
 
 
 def test_the_summary_says_who_took_how_long() -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+from ansible.module_utils.ringmaster_image_remote import one_for
 from ansible.module_utils.ringmaster_image_space import layers_of, room_needed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,3 +40,11 @@ def test_layers_come_from_the_manifest() -> None:
 def test_a_manifest_of_several_platforms_says_nothing_of_layers() -> None:
     assert layers_of({"manifests": []}, ["sha256:a"]) == []
     assert room_needed([], 1000, []) == 0
+
+
+def test_of_an_image_for_several_machines_the_one_for_this_is_looked_at() -> None:
+    both = [{"digest": name, "platform": {"architecture": name, "os": "linux"}} for name in ("arm64", "amd64")]
+    assert one_for({"manifests": both}, "x86_64") == "amd64"
+    assert one_for({"manifests": both}, "aarch64") == "arm64"
+    with pytest.raises(KeyError):
+        one_for({"manifests": [*both, {"digest": "unknown"}]}, "riscv64")

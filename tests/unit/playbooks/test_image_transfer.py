@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from ansible.module_utils import ringmaster_image_transfer as transfer
+from ansible.module_utils.ringmaster_image_tunnel import no_tunnel
 
 LOST = "echo 'read: connection reset by peer'; exit 1"
 
@@ -68,3 +69,20 @@ def test_a_way_that_does_not_open_is_tried_again_too(pulls: Callable[..., list[s
 
     run(keep)
     assert left == []
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "remedy"),
+    [
+        ("Warning\nops@node1: Permission denied (publickey).\n", "Permission denied", "make provision TAGS=ssh_mesh"),
+        ("ssh: connect to host node1 port 22: Connection refused\n", "port 22", "make provision TAGS=ssh_mesh"),
+        ("channel 2: open failed: administratively prohibited: open failed\n", "prohibited", "AllowTcpForwarding"),
+        ("channel 2: open failed: connect failed: Connection refused\n", "refused", "delivery goes on at node1"),
+        ("", "registry at node1 does not answer", "delivery goes on at node1"),
+    ],
+)
+def test_why_there_is_no_tunnel_is_said_with_what_mends_it(said: str, reason: str, remedy: str) -> None:
+    problem = no_tunnel("node1", "ops", said)
+    assert problem.startswith("no tunnel to node1 by SSH as ops (")
+    assert reason in problem.partition("): ")[0]
+    assert remedy in problem.partition("): ")[2]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from files import changed_files
 from mesh import mesh_files, mesh_targets
+from nodes import proved
 
 KEY = "ssh-ed25519 AAAA{} somebody"
 NAMES = {"n1": ["n1"], "n2": ["n2", "gpu2"], "n3": ["n3"]}
@@ -140,3 +141,17 @@ def test_json_keys_and_empty_blocks() -> None:
     empty = {"path": "/b", "text": "", "how": "block"}
     assert changed_files([empty], {"/b": {**there, "text": None}}) == []
     assert len(changed_files([empty], {"/b": there})) == 1
+
+
+def test_what_was_proved_says_what_was_not_tried() -> None:
+    more = {"gpus": [], "image": None, "engine": {"version": "28"}}
+    facts = {
+        name: {**fact, **more, "network": {"cluster": {"interface": "eth0", **fact["network"]["cluster"]}}}
+        for name, fact in FACTS.items()
+    }
+    assert "reaches 2 others by SSH, " in proved(facts, FACTS, "n2")
+    two = {name: facts[name] for name in ("n2", "n3")}
+    assert "reaches 1 of 2 others by SSH (not tried: n1), " in proved(two, FACTS, "n2")
+    assert ", alone, " in proved(two, ["n2"], "n2")
+    many = [f"m{number}" for number in range(9)]
+    assert "reaches 0 of 9 others by SSH (not tried: m0, m1, m2, m3, m4 and 4 more)" in proved(two, [*many, "n2"], "n2")

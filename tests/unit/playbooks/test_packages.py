@@ -113,6 +113,7 @@ def test_what_others_need_by_now_stays_with_what_it_needs() -> None:
     ("code", "stderr", "says"),
     [
         (100, "W: a\nE: Failed to fetch http://x  404\nE: Unable to fetch", "Failed to fetch http://x 404"),
+        (100, "E: You don't have enough free space in /var/cache/apt/archives/.", "archives/: free some there"),
         (100, "x : Depends: y (>= 2) but 1 is to be installed\nE: Unable to correct problems", "x : Depends: y (>= 2)"),
         (1, "dpkg: error processing package a:\n it is bad", "dpkg: error processing package a: it is bad"),
         (0, "W: Failed to fetch http://x  Could not connect", "Failed to fetch http://x Could not connect"),

@@ -43,7 +43,12 @@ def readiness(
     A finding whose check is in `accept` is a warning in any case. `image_problem` says what is wrong with the image's
     name, if anything.
     """
-    bounds = Limits(**limits)
+    bounds = Limits(
+        disk_gb=int(limits["disk_gb"]),
+        memory_mb=int(limits["memory_mb"]),
+        clock_s=float(limits["clock_s"]),
+        driver=str(limits["driver"]),
+    )
     found = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
     found += list(_compared(facts))
     if image_problem:

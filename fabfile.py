@@ -115,7 +115,7 @@ def reset(
     _on_nodes("RESET", debug, **given, keep_packages=keep_packages)
 
 
-@task(help={"only": "which measurements: first-step", "quick": "1: fewer repetitions"})
+@task(help={"only": "which measurements: first-step, provision, image-delivery", "quick": "1: fewer repetitions"})
 def bench(_connection: Connection, only: str = "", quick: str = "") -> None:
     """Measure, and print the tables with the ratios."""
     from benchmarks import cli

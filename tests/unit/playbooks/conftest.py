@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-# Ansible patches sys.intern when it is imported, and torch refuses to be imported after that: torch goes first.
-import torch  # noqa: F401  isort:skip
+# Ansible patches sys.intern when it is imported, and torch refuses to be imported whole after that: it goes first.
+import torch._dynamo  # noqa: F401  isort:skip
 import ansible.module_utils
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"

@@ -31,7 +31,9 @@ def test_a_lab_of_equal_bare_nodes() -> None:
 
 def test_settings_of_one_node() -> None:
     described = spec.lab(nodes=2, gpus=1, overrides=["node2:mtu=1300,loopback_name=1,cores=0-1"])
-    assert described.nodes[1] == spec.NodeSpec(name="node2", gpus=1, mtu=1300, loopback_name=True, cores="0-1")
+    assert described.nodes[1] == spec.NodeSpec(
+        name="node2", gpus=1, toolkit=True, mtu=1300, loopback_name=True, cores="0-1"
+    )
 
 
 @pytest.mark.parametrize(

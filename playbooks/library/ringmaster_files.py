@@ -39,15 +39,18 @@ def wanted_text(file: dict[str, Any], old: str | None) -> str:
     return old if old and merged == keys else json.dumps(merged, indent=4) + "\n"
 
 
-def note(manifest: Manifest, role: str, file: dict[str, Any], old: str | None) -> dict[str, Any]:
-    """Write down how the file was."""
+def note(manifest: Manifest, role: str, file: dict[str, Any], old: str | None) -> None:
+    """Write down how the file was, and of JSON the keys that we set."""
     path, how = file["path"], file["how"]
     if how == "block":
         closed = not old or old.endswith("\n")
-        return manifest.note(role, how, path, existed=old is not None, final_newline=closed)
-    if how == "json":
-        return manifest.note(role, how, path, before=state_of(path), keys=sorted(json.loads(file["text"])))
-    return manifest.note(role, how, path, before=state_of(path))
+        manifest.note(role, how, path, existed=old is not None, final_newline=closed)
+    elif how == "json":
+        entry = manifest.note(role, how, path, before=state_of(path), ours={})
+        entry["ours"].update(json.loads(file["text"]))
+        manifest.save()
+    else:
+        manifest.note(role, how, path, before=state_of(path))
 
 
 def attributes(file: dict[str, Any]) -> dict[str, int]:
@@ -84,11 +87,7 @@ def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> 
         return None
     if not check:
         make_folder(manifest, role, os.path.dirname(path), mode=int(file["folder_mode"], 8), owner=file["owner"])
-        entry = note(manifest, role, file, old)
-        if file["how"] == "json":
-            entry["written"] = new
-            entry["keys"] = sorted({*entry["keys"], *json.loads(file["text"])})
-            manifest.save()
+        note(manifest, role, file, old)
         write(path, new, **attributes(file))
     return {"before_header": path, "after_header": path, "before": old or "", "after": new}
 

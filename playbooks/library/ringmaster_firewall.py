@@ -55,7 +55,7 @@ def apply(new: Files, seconds: int) -> None:
         ValueError: with what ufw said.
     """
     try:
-        rollback.arm(seconds, rollback.connection())
+        rollback.arm(seconds)
         store(new)
         restart(new)
     except (OSError, subprocess.SubprocessError) as error:
@@ -69,7 +69,7 @@ def confirm(parameters: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: it was taken back meanwhile, or this is no proof.
     """
-    if not rollback.proves(rollback.connection()):
+    if not rollback.is_proof():
         raise ValueError("this is the connection that the change came by: set no ControlPath of your own for this node")
     manifest = Manifest()
     entry = entry_of(manifest, parameters["role"])

@@ -14,7 +14,6 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster_image_engine import Engine
-from ansible.module_utils.ringmaster_image_lock import alone
 from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, describe, find_image, record, serving
 from ansible.module_utils.ringmaster_image_old import forget_old
 from ansible.module_utils.ringmaster_image_registry import in_use, stop
@@ -72,11 +71,10 @@ def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dic
 def deliver(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of it; what another delivery has brought meanwhile is not fetched again."""
     started = time.monotonic()
-    with alone(parameters["seconds"]):
-        manifest, engine = Manifest(), Engine()
-        present = find_image(engine, parameters["reference"])
-        found = present or fetch(manifest, engine, parameters)
-        forget_old(manifest, engine, found["Id"])
+    manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
+    present = find_image(engine, parameters["reference"])
+    found = present or fetch(manifest, engine, parameters)
+    forget_old(manifest, engine, found["Id"])
     return {
         "changed": present is None,
         "took_s": None if present else round(time.monotonic() - started, 1),

@@ -15,7 +15,6 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster_image_engine import Engine
-from ansible.module_utils.ringmaster_image_lock import alone
 from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, canonical, describe, find_image
 from ansible.module_utils.ringmaster_image_old import forget_old
 from ansible.module_utils.ringmaster_image_registry import FOLDER, in_use, keep_only, manifest_of, start, stop
@@ -130,26 +129,25 @@ def remedy_of(problem: str, name: str, user: str) -> str:
 def served(module: AnsibleModule) -> dict[str, Any]:
     """Do all of `state: served`."""
     parameters = module.params
-    with alone(parameters["seconds"]):
-        manifest, engine = Manifest(), Engine()
-        found, pulled = obtain(manifest, engine, parameters)
-        offer, fresh = serve(manifest, engine, found, parameters) if parameters["hand_on"] else ({}, False)
-        forget_old(manifest, engine, found["Id"])
-        return {
-            "changed": pulled or fresh,
-            "pulled": pulled,
-            "offer": offer,
-            "ansible_facts": {"ringmaster_image": describe(parameters["reference"], found)},
-        }
+    manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
+    found, pulled = obtain(manifest, engine, parameters)
+    offer, fresh = serve(manifest, engine, found, parameters) if parameters["hand_on"] else ({}, False)
+    forget_old(manifest, engine, found["Id"])
+    return {
+        "changed": pulled or fresh,
+        "pulled": pulled,
+        "offer": offer,
+        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], found)},
+    }
 
 
 def stopped(module: AnsibleModule) -> dict[str, Any]:
     """Do all of `state: stopped`; while another delivery from here goes on, nothing."""
-    with alone(module.params["seconds"]):
-        if not in_use():
-            stop()
-            if module.params["tag"]:
-                keep_only(module.params["tag"], module.params["user"])
+    Manifest(patience_s=module.params["seconds"])  # keeps others out until we have ended
+    if not in_use():
+        stop()
+        if module.params["tag"]:
+            keep_only(module.params["tag"], module.params["user"])
     return {"changed": False}
 
 

@@ -65,7 +65,7 @@ def data_goes(manifest: Manifest, role: str, *, keep_packages: bool) -> bool:
     if entry is None:
         return False
     was = entry["before"]
-    if FOLDER in was["paths"] and FOLDER not in was.get("empty", []):
+    if FOLDER in was["paths"] and FOLDER not in was["empty"]:
         return False
     present = shutil.which("dockerd") is not None or process() is not None
     return not present or (not keep_packages and _ours_is_there(manifest, role))

@@ -6,12 +6,14 @@ the same script. Who moves the folder `pending` first, the script or the confirm
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 
 from ansible.module_utils.ringmaster_disk import read
 from ansible.module_utils.ringmaster_firewall_rules import PATHS
+from ansible.module_utils.ringmaster_look_system import connection
 from ansible.module_utils.ringmaster_manifest import STATE_FOLDER
 
 FOLDER = STATE_FOLDER + "/firewall"
@@ -77,15 +79,15 @@ def is_pending() -> bool:
     return os.path.isdir(FOLDER)
 
 
-def arm(seconds: int, connection: str | None) -> None:
-    """Store how ufw's files are and start the timer. `connection` names the one that a proof must not come by."""
+def arm(seconds: int) -> None:
+    """Store how ufw's files are, and the connection that a proof must not come by; start the timer."""
     part = PENDING + ".part"
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(part, mode=0o700)
     os.chmod(FOLDER, 0o700)
     for path in filter(os.path.exists, PATHS):
         _copy(path, part + path)
-    for path, text in ((_SCRIPT, SCRIPT), (part + "/connection", connection or ""), (_BOOT_UNIT, BOOT)):
+    for path, text in ((_SCRIPT, SCRIPT), (part + "/connection", _live()), (_BOOT_UNIT, BOOT)):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         _flush(path)
@@ -101,9 +103,9 @@ def arm(seconds: int, connection: str | None) -> None:
          "--timer-property=AccuracySec=1s", "/bin/sh", _SCRIPT)  # fmt: skip
 
 
-def proves(connection: str | None) -> bool:
-    """Return whether `connection` is another one than the change came by (where there is none, SSH isn't used)."""
-    return not connection or connection != read(_CONNECTION)
+def is_proof() -> bool:
+    """Return whether we came by another connection than the change did (where there is none, SSH isn't used)."""
+    return connection() is None or _live() != read(_CONNECTION)
 
 
 def disarm() -> bool:
@@ -135,20 +137,9 @@ def roll_back() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
 
 
-def connection() -> str | None:
-    """Return what tells the live SSH connection from others: both its ends. None where there is none."""
-    process = os.getpid()
-    while process > 1:
-        try:
-            variables = (read(f"/proc/{process}/environ") or "").split("\0")
-            fields = (read(f"/proc/{process}/stat") or "").rpartition(")")[2].split()
-        except OSError:
-            return None
-        found = [one for one in variables if one.startswith("SSH_CONNECTION=")]
-        if found:
-            return found[0]
-        process = int(fields[1]) if len(fields) > 1 else 0
-    return None
+def _live() -> str:
+    """Return what tells the live SSH connection from others: both its ends."""
+    return json.dumps(connection())
 
 
 def _copy(path: str, target: str) -> None:

@@ -59,8 +59,8 @@ def connection() -> dict[str, Any] | None:
     while process > 1:
         variables = _environment(process)
         if "SSH_CONNECTION" in variables:
-            client, _, address, port = variables["SSH_CONNECTION"].split()
-            return {"client": client, "address": address, "port": int(port)}
+            client, client_port, address, port = variables["SSH_CONNECTION"].split()
+            return {"client": client, "client_port": int(client_port), "address": address, "port": int(port)}
         process = _parent(process)
     return None
 

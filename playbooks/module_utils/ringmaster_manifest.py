@@ -15,8 +15,8 @@ from typing import Any
 STATE_FOLDER = "/var/lib/ringmaster"
 MANIFEST = STATE_FOLDER + "/manifest.json"
 _VERSION = 1
-# Seconds that a task waits for another one that an interrupted run has left working.
-_PATIENCE = 150
+# How long a task waits for another one that an interrupted run has left working.
+_PATIENCE_S = 150
 _locks: dict[str, int] = {}
 
 
@@ -27,10 +27,10 @@ class Manifest:
     on the node, and must not write over what the next run notes.
     """
 
-    def __init__(self, path: str = MANIFEST, *, lock: bool = True) -> None:
+    def __init__(self, path: str = MANIFEST, *, lock: bool = True, patience_s: float = _PATIENCE_S) -> None:
         self.path = path
         if lock:
-            _keep_others_out(os.path.dirname(os.path.dirname(path)))
+            _keep_others_out(os.path.dirname(os.path.dirname(path)), patience_s)
         self.entries: list[dict[str, Any]] = []
         try:
             with open(path, encoding="utf-8") as stored:
@@ -83,7 +83,7 @@ class Manifest:
         os.replace(part, self.path)
 
 
-def _keep_others_out(folder: str) -> None:
+def _keep_others_out(folder: str, patience_s: float) -> None:
     """Lock the folder (no file of ours is needed for that), once per process.
 
     Raises:
@@ -92,7 +92,7 @@ def _keep_others_out(folder: str) -> None:
     if folder in _locks or not os.path.isdir(folder):
         return
     descriptor = os.open(folder, os.O_RDONLY)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,8 +101,8 @@ def _keep_others_out(folder: str) -> None:
             if time.monotonic() > deadline:
                 os.close(descriptor)
                 raise ValueError(
-                    f"a task of an earlier run has been working on this node for {_PATIENCE} s and more: wait for it "
-                    "(`ps aux | grep AnsiballZ` shows it there), then run this again"
+                    f"a task of an earlier run has been working on this node for {patience_s:.0f} s and more: wait for "
+                    "it (`ps aux | grep AnsiballZ` shows it there), then run this again"
                 ) from None
             time.sleep(0.2)
     _locks[folder] = descriptor

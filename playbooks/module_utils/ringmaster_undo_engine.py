@@ -79,7 +79,7 @@ def undo_engine(entry: dict[str, Any]) -> None:
     for path in (one for one in (*_DATA, *_SETTINGS) if not (shared and _CONTAINERDS.fullmatch(one))):
         if path not in was["paths"]:
             (_delete_setting if path in _SETTINGS else delete)(path)
-        elif path in was.get("empty", []):
+        elif path in was["empty"]:
             clear(path)
     if not was["group"] and _members("docker") == []:
         _run("groupdel", "docker")

@@ -35,21 +35,18 @@ def undo_block(entry: dict[str, Any]) -> None:
 
 
 def undo_json(entry: dict[str, Any]) -> None:
-    """Bring back the old file; where others have changed it since, only our keys go back to what they were."""
+    """Take back each value that is still ours: byte for byte, where others have changed nothing since."""
     path, before, text = entry["name"], entry["before"], read(entry["name"])
     _delete(part_of(path))
-    if text is None or text == entry.get("written"):
-        if text is not None or before is not None:
-            undo_file(entry)
+    if text is None:
         return
     old = json.loads(text_of(before) or "{}") if before else {}
-    ours = {key: json.loads(entry["written"])[key] for key in entry["keys"]}
-    now = _taken_back(json.loads(text or "{}"), ours, old)
-    if not now and before is None:
-        _delete(path)
+    rest = _taken_back(json.loads(text or "{}"), entry["ours"], old)
+    if rest == old:
+        undo_file(entry)
         return
     found = os.stat(path)
-    write(path, json.dumps(now, indent=4) + "\n", mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+    write(path, json.dumps(rest, indent=4) + "\n", mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
 
 
 def _taken_back(now: dict[str, Any], ours: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

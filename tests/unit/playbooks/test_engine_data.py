@@ -56,12 +56,12 @@ def test_an_engine_that_runs_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("was", "present", "state", "keep", "goes"),
     [
-        ({"paths": []}, True, "installed", False, True),
-        ({"paths": []}, True, "installed", True, False),
-        ({"paths": [FOLDER]}, True, "installed", False, False),
+        ({"paths": [], "empty": []}, True, "installed", False, True),
+        ({"paths": [], "empty": []}, True, "installed", True, False),
+        ({"paths": [FOLDER], "empty": []}, True, "installed", False, False),
         ({"paths": [FOLDER], "empty": [FOLDER]}, True, "installed", False, True),
-        ({"paths": []}, True, "config-files", False, False),  # another engine is in its place
-        ({"paths": []}, False, "config-files", True, True),  # none is there any more
+        ({"paths": [], "empty": []}, True, "config-files", False, False),  # another engine is in its place
+        ({"paths": [], "empty": []}, False, "config-files", True, True),  # none is there any more
     ],
 )
 def test_whether_the_data_would_go(

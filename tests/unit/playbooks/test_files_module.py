@@ -157,3 +157,13 @@ def test_what_a_killed_write_left_goes_too(tmp_path: Path, manifest: Manifest) -
     (tmp_path / ".file.ringmaster").write_text("half")
     reset(manifest)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_others_set_between_two_runs_of_ours_stays(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text('{"debug": false}')
+    ensure(manifest, wanted(path, '{"log-driver": "local"}', "json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dns": ["192.0.2.1"]}))
+    ensure(manifest, wanted(path, '{"log-driver": "json-file"}', "json"))
+    reset(manifest)
+    assert json.loads(path.read_text()) == {"debug": False, "dns": ["192.0.2.1"]}

@@ -12,14 +12,12 @@ from urllib.parse import unquote
 
 import pytest
 from ansible.module_utils import (
-    ringmaster_image_lock,
     ringmaster_image_names,
     ringmaster_image_old,
     ringmaster_look_image,
     ringmaster_undo_image,
 )
 from ansible.module_utils.ringmaster_image_engine import Engine, InUseError
-from ansible.module_utils.ringmaster_image_lock import alone
 from ansible.module_utils.ringmaster_image_names import canonical, find_image, record
 from ansible.module_utils.ringmaster_manifest import Manifest
 
@@ -143,14 +141,6 @@ def test_a_registry_that_can_not_be_taken_back_is_said(tmp_path: Path, monkeypat
     monkeypatch.setattr(ringmaster_undo_image, "serving", lambda: False)
     for _ in range(2):
         ringmaster_undo_image.undo_registry({"name": str(folder)})
-    assert not folder.exists()
-
-
-def test_one_delivery_at_a_time_and_nothing_is_left_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "state"
-    monkeypatch.setattr(ringmaster_image_lock, "STATE_FOLDER", str(folder))
-    with alone(1), pytest.raises(OSError, match="does not end"), alone(0):
-        pass
     assert not folder.exists()
 
 

@@ -1,5 +1,6 @@
 """How all ranks come to act at the same step."""
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -9,31 +10,55 @@ from torch import Tensor
 
 from trainer.distributed import World
 
+PERIOD = 0.1
+"""Seconds between two exchanges: each wakes Gloo's threads, for which ranks of one core each have no time to spare."""
+MOST_STEPS = 50
+"""Steps between two exchanges at most, however fast they were: the next ones may be slow."""
+
 
 class Agreement:
-    """Lets all ranks learn at the same step what any of them wishes, at the price of one step's delay.
+    """Lets all ranks learn at the same step what any of them wishes, a fraction of a second later.
 
-    The maximum of all ranks' wishes is taken in the background while the next step computes.
+    The maximum of all ranks' wishes is taken in the background while the next step computes. With it goes how many
+    steps each rank does in `PERIOD`, and the maximum of that is how long all of them wait until they exchange again.
     """
 
     def __init__(self, world: World, timeout: float) -> None:
         self._world = world
         self._timeout = timedelta(seconds=timeout)
         self._pending: tuple[Any, Tensor] | None = None
+        self._wishes: list[int] = []
+        self._interval = 1
+        self._steps = 0
+        self._since = time.monotonic()
 
     def exchange(self, wishes: list[int]) -> list[int]:
-        """Sends this step's wishes, returns the maximum of those sent a step ago (zeros at first); a collective."""
+        """Takes this step's wishes, returns what all agreed on in the step before, mostly zeros; a collective."""
         if self._world.world_size == 1:
             return wishes
-        previous, flags = self._pending, torch.tensor(wishes)
+        agreed = self._answer() or [0] * len(wishes)
+        self._wishes = [max(pair) for pair in zip(self._wishes or wishes, wishes, strict=True)]
+        self._steps += 1
+        if self._steps >= self._interval:
+            self._send()
+        return agreed
+
+    def _send(self) -> None:
+        now = time.monotonic()
+        pace = int(PERIOD * self._steps / max(now - self._since, 1e-9))
+        flags = torch.tensor([*self._wishes, min(max(pace, 1), MOST_STEPS)])
         self._pending = (dist.all_reduce(flags, op=dist.ReduceOp.MAX, async_op=True), flags)
-        if previous is None:
-            return [0] * len(wishes)
-        previous[0].wait(self._timeout)
-        return [int(wish) for wish in previous[1]]
+        self._wishes, self._steps, self._since = [], 0, now
+
+    def _answer(self) -> list[int] | None:
+        if self._pending is None:
+            return None
+        work, flags = self._pending
+        work.wait(self._timeout)
+        self._pending = None
+        *agreed, self._interval = (int(wish) for wish in flags)
+        return agreed
 
     def finish(self) -> None:
         """Waits for what is still under way, before the groups are closed."""
-        if self._pending is not None:
-            self._pending[0].wait(self._timeout)
-            self._pending = None
+        self._answer()

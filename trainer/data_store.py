@@ -17,13 +17,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainer.data_formats import FORMATS, Arrays, Images, Raw
 from trainer.data_sources import Say
 
 WORK_PREFIX = ".fetching-"
+Content = NDArray[np.uint8]
+"""A file's bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +45,33 @@ class Stored:
 def read(root: Path, name: str) -> Stored | None:
     """The data set below `root`; None where it is not complete or a file hasn't the checksum that was written down."""
     try:
-        record = json.loads((root / f"{name}.json").read_text())
-        folder = root / FORMATS[name].folder
-        raw = {file: np.fromfile(folder / file, dtype=np.uint8) for file in FORMATS[name].files}
-        if any(hashlib.sha256(raw[file].data).hexdigest() != record["sha256"][file] for file in raw):
-            return None
+        record = _record(root, name)
         return Stored(
-            arrays=FORMATS[name].parse(raw),
+            arrays=FORMATS[name].parse(dict(verified_files(root, name))),
             mean=tuple(record["mean"]),
             std=tuple(record["std"]),
             published=record["published"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def verified_files(root: Path, name: str) -> Iterator[tuple[str, Content]]:
+    """Each file's name and content, read and verified one at a time.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: it is not there, or not as it was written down.
+    """
+    digests = _record(root, name)["sha256"]
+    for file in FORMATS[name].files:
+        content = np.fromfile(root / FORMATS[name].folder / file, dtype=np.uint8)
+        if hashlib.sha256(content.data).hexdigest() != digests[file]:
+            raise ValueError(f"{file} hasn't the checksum that was written down")
+        yield file, content
+
+
+def _record(root: Path, name: str) -> Any:
+    return json.loads((root / f"{name}.json").read_text())
 
 
 def store(root: Path, name: str, contents: Raw, *, work: Path, published: bool) -> None:

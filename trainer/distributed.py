@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer import gloo_threads
 from trainer.config import Config, validate_world
 from trainer.errors import UserError
 
@@ -58,11 +59,11 @@ class World:
             dist.all_reduce(values, group=self.data_group)
         return values
 
-    def gather(self, value: T) -> list[T]:
+    def gather(self, value: T, group: Any = None) -> list[T]:
         """Every rank's value, in rank order; a collective of small picklable objects."""
         values: list[Any] = [value] * self.world_size
         if self.world_size > 1:
-            dist.all_gather_object(values, value)
+            dist.all_gather_object(values, value, group=group)
         return values
 
     def from_main(self, make: Callable[[], T]) -> T:
@@ -114,16 +115,24 @@ class World:
                 work()
             except UserError as caught:
                 error = caught
-        if self.world_size > 1:
-            # A group of its own, because the default one gives up after --timeout and a download may take longer.
-            group: Any = dist.new_group(backend="gloo", timeout=LONG_WAIT)
-            codes = [0] * self.world_size
-            dist.all_gather_object(codes, error.exit_code if error else 0, group=group)
+        with self.patient_group() as group:
+            self.settle(error, group)
+
+    @contextmanager
+    def patient_group(self) -> Iterator[Any]:
+        """A group of all ranks for waits that a download makes long: the default one gives up after --timeout."""
+        group: Any = dist.new_group(backend="gloo", timeout=LONG_WAIT) if self.world_size > 1 else None
+        yield group
+        if group is not None:
             dist.destroy_process_group(group)
-            if error is None and any(codes):
-                raise SystemExit(max(codes))  # the node where it failed says why
+
+    def settle(self, error: UserError | None, group: Any) -> None:
+        """Ends every rank where one has an error: that one raises it, the others exit silently; a collective."""
+        codes = self.gather(error.exit_code if error else 0, group)
         if error is not None:
             raise error
+        if any(codes):
+            raise SystemExit(max(codes))  # the node where it failed says why
 
 
 def _local_device(config: Config, local_rank: int) -> torch.device:
@@ -155,10 +164,16 @@ def join(config: Config, env: Mapping[str, str] = os.environ) -> World:
     rank, world_size = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
     local_rank, local_ranks = int(env.get("LOCAL_RANK", "0")), int(env.get("LOCAL_WORLD_SIZE", "1"))
     nodes = int(env.get("GROUP_WORLD_SIZE", "1"))
-    if world_size > 1 and config.strategy == "none" and rank > 0:
+    if world_size > 1 and config.strategy != "ddp" and rank > 0:
         raise SystemExit(2)  # rank 0 says why
     validate_world(config, nodes=nodes, world_size=world_size)
     device = _local_device(config, local_rank)
+    if config.strategy == "dp" and device.type != "cuda":
+        raise UserError(
+            "argument --strategy: dp divides each step among the GPUs of one process: n/a without GPUs, and torch sees "
+            "none here; use --strategy none or ddp",
+            exit_code=2,
+        )
     problem = _nccl_problem(device, local_ranks)
     if config.backend == "nccl" and problem:
         raise UserError(f"argument --backend: nccl can't be used on rank {rank}: {problem}; use gloo", exit_code=3)
@@ -174,6 +189,7 @@ def join(config: Config, env: Mapping[str, str] = os.environ) -> World:
         dist.all_gather_object(backends, backend)
         backend = "nccl" if set(backends) == {"nccl"} else "gloo"
         group = dist.new_group(backend=backend, timeout=timeout)
+        gloo_threads.let_others_first()
     return World(
         rank=rank,
         local_rank=local_rank,
@@ -193,8 +209,11 @@ def leave() -> None:
 
 def wrap(model: nn.Module, world: World, *, accumulate: int) -> nn.Module:
     """The module to call in training: with gradients averaged over ranks where there is more than one."""
-    if world.world_size == 1:
-        return model
+    return model if world.world_size == 1 else with_gradients_averaged(model, world, accumulate=accumulate)
+
+
+def with_gradients_averaged(model: nn.Module, world: World, *, accumulate: int) -> DistributedDataParallel:
+    """`model` in DDP's wrapper, set for models whose every parameter takes part in every pass."""
     wanted: dict[str, Any] = {
         "device_ids": [world.device] if world.device.type == "cuda" else None,
         "process_group": world.data_group,

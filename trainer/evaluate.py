@@ -5,12 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from trainer.batches import Pictures
 from trainer.distributed import World, average_buffers
+from trainer.pictures import EvaluationPictures
 from trainer.precision import Precision
-
-BATCH = 500
-"""Pictures per forward pass: big enough to fill a device, small enough to stay in a CPU's cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,21 +19,30 @@ class Score:
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, pictures: Pictures, world: World, precision: Precision, limit: int | None) -> Score:
+def evaluate(
+    model: nn.Module,
+    pictures: EvaluationPictures,
+    world: World,
+    precision: Precision,
+    *,
+    limit: int | None,
+    sides: str = "none",
+) -> Score:
     """Scores the plain (not wrapped) model on the first `limit` pictures; a collective.
 
     Ranks take turns in the pictures, unpadded, and sums are added, so unequal shares weigh as they should.
+    `sides`: none, or flip, which takes the mean of the logits of each picture and its mirror image.
     """
     average_buffers(model, world)
     count = min(limit or len(pictures), len(pictures))
-    share = torch.arange(world.rank, count, world.world_size, device=world.device)
     sums = torch.zeros(2, dtype=torch.float64, device=world.device)
     model.eval()
-    for indices in torch.split(share, BATCH):
-        images, labels = pictures.batch(indices)
+    for images, labels in pictures.share(world.rank, world.world_size, count):
         with precision.autocast():
-            logits = model(images)
-        sums[0] += nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+            logits = model(images).float()
+            if sides == "flip":
+                logits = (logits + model(images.flip(-1)).float()) / 2
+        sums[0] += nn.functional.cross_entropy(logits, labels, reduction="sum")
         sums[1] += (logits.argmax(1) == labels).sum()
     model.train()
     loss, right = (world.sum(sums) / count).tolist()

@@ -6,7 +6,8 @@ A copy of the user's is read once per state of that copy and kept below the data
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainer.data_files import Found, find
@@ -27,6 +28,10 @@ WAYS_OUT = {
 
 PUBLISHED_PICTURES = {"fashion-mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
 """Training and test pictures of the published sets: a copy of that size with other checksums is damaged, or MNIST."""
+
+
+class NoSourceError(UserError):
+    """This node has no way to the data set; another one may have."""
 
 
 def ensure(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_data: bool = False) -> None:
@@ -50,24 +55,47 @@ def ensure(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_
 
 def obtain(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_data: bool = False) -> Stored:
     """The verified data set, fetched or brought in first where need be. Raises as `ensure` does."""
-    try:
+    with _told_to_the_user(name, data_dir, own_copy):
         own = None if own_copy is None else _find_own(name, own_copy)
         root = data_dir.absolute() if own is None else data_dir.absolute() / f"own-{own.key()}"
-        if stored := read(root, name):
+
+        def bring(work: Path) -> tuple[Raw, bool]:
+            if own is None:
+                return _fetch(name, root, work, say), True
+            contents = own.read()
+            published = is_published(name, contents)
+            if not (published or other_data):
+                _refuse_lookalike(name, contents)
+            return contents, published
+
+        return read(root, name) or _keep(name, root, bring, say)
+
+
+def accept(name: str, contents: Raw, *, data_dir: Path, published: bool, say: Say) -> None:
+    """Stores in `data_dir` what another node has sent, unless somebody else has done so by now. Raises as `ensure`."""
+    with _told_to_the_user(name, data_dir):
+        _keep(name, data_dir.absolute(), lambda _work: (contents, published), say)
+
+
+def _keep(name: str, root: Path, bring: Callable[[Path], tuple[Raw, bool]], say: Say) -> Stored:
+    """Stores below `root` the contents that `bring` has (and whether they are the published ones), if need be."""
+    root.mkdir(parents=True, exist_ok=True)
+    with work_folder(root, say=say) as work:
+        if stored := read(root, name):  # another process was faster
             return stored
-        root.mkdir(parents=True, exist_ok=True)
-        with work_folder(root, say=say) as work:
-            if stored := read(root, name):  # another process was faster
-                return stored
-            if own:
-                contents = own.read()
-                published = is_published(name, contents)
-                if not (published or other_data):
-                    _refuse_lookalike(name, contents)
-                store(root, name, contents, work=work, published=published)
-            else:
-                store(root, name, _fetch(name, root, work, say), work=work, published=True)
-            stored = read(root, name)
+        contents, published = bring(work)
+        store(root, name, contents, work=work, published=published)
+        stored = read(root, name)
+    if stored is None:
+        raise UserError(f"{root}: what was just written there reads back differently; check that disk", exit_code=2)
+    return stored
+
+
+@contextmanager
+def _told_to_the_user(name: str, data_dir: Path, own_copy: Path | None = None) -> Iterator[None]:
+    """Says what went wrong with a file in words that tell how to mend it."""
+    try:
+        yield
     except DamagedError as error:
         raise UserError(
             f"DATA={own_copy}: {error}; three ways out: {_ways_out(name, data_dir)}", exit_code=2
@@ -78,9 +106,6 @@ def obtain(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_
             f"the data set {name}: {where}: {error.strerror or error}; mend that or choose another --data-dir",
             exit_code=2,
         ) from error
-    if stored is None:
-        raise UserError(f"{root}: what was just written there reads back differently; check that disk", exit_code=2)
-    return stored
 
 
 def is_published(name: str, contents: Raw) -> bool:
@@ -135,7 +160,7 @@ def _fetch(name: str, root: Path, work: Path, say: Say) -> Raw:
         except (DamagedError, UnavailableError) as error:
             say(f"{name}: {label}: {error}")
             failures.append(f"{label}: {error}")
-    raise UserError(
+    raise NoSourceError(
         f"could not get the data set {name} ({'; '.join(failures)}); three ways to get it: {_ways_out(name, root)}",
         exit_code=2,
     )

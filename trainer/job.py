@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from trainer.batches import Pictures
 from trainer.checkpoint import CheckpointFolder
 from trainer.config import Config
 from trainer.distributed import World
 from trainer.metrics import MetricsWriter
+from trainer.objective import Objective
+from trainer.pictures import EvaluationPictures, TrainingPictures
 from trainer.precision import Precision
 from trainer.scaling import BatchPlan
 from trainer.state import Parts
@@ -27,8 +28,11 @@ class Job:
     """The model as training calls it: DDP's wrapper, or the model itself."""
     precision: Precision
     plan: BatchPlan
-    train: Pictures
-    test: Pictures
+    objective: Objective
+    dataset: str
+    """What a checkpoint remembers the data set by: `open_data.Opened.identity`."""
+    train: TrainingPictures
+    test: EvaluationPictures
     steps_per_epoch: int
     total_steps: int
     peak_lr: float

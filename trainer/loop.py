@@ -1,21 +1,25 @@
 """The training loop: steps, epochs, evaluation and their records."""
 
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from trainer.batches import epoch_batches
 from trainer.checkpoint import Progress
 from trainer.evaluate import Score, evaluate
 from trainer.job import Job
+from trainer.order import Epoch
+from trainer.pictures import Batch
 from trainer.saving import Saver
 from trainer.scaling import lr_factor
 
 RECORD_SECONDS = 1.0
 PRINT_SECONDS = 10.0
+STARVED = 0.1
+"""Share of an epoch spent waiting for pictures from which on it is said."""
 
 
 class Meter:
@@ -26,6 +30,12 @@ class Meter:
         self.steps = 0
         self._since = time.monotonic()
         self._paused = 0.0
+        self.waited = 0.0
+        """Seconds spent waiting for pictures, or making their batches."""
+
+    def wait(self, seconds: float) -> None:
+        """Counts a wait for pictures."""
+        self.waited += seconds
 
     def add(self, loss: Tensor) -> None:
         """Counts one step with this mean loss."""
@@ -75,17 +85,12 @@ class Loop:
     def _epoch(self) -> int:
         job, now = self._job, self._progress
         self._epoch_meter = Meter(job.world.device)
-        batches = epoch_batches(
-            len(job.train),
-            job.plan,
-            rank=job.world.rank,
-            seed=job.config.seed,
-            epoch=now.epoch,
-            first_step=now.position,
-            device=job.world.device,
+        place = Epoch(
+            plan=job.plan, rank=job.world.rank, seed=job.config.seed, number=now.epoch, first_step=now.position
         )
-        for indices in batches:
-            loss = self._step(indices)
+        batches = job.train.epoch(place)
+        for _ in range(now.position, job.steps_per_epoch):
+            loss = self._step(batches)
             self._epoch_meter.add(loss)
             self._recent.add(loss)
             signal = self._after_step()
@@ -93,10 +98,10 @@ class Loop:
                 return signal
         return 0
 
-    def _step(self, indices: Tensor) -> Tensor:
-        """One optimizer step on this rank's pictures; returns their mean loss."""
+    def _step(self, batches: Iterator[Batch]) -> Tensor:
+        """One optimizer step on this rank's next pictures; returns their mean loss."""
         job = self._job
-        parts = job.parts
+        parts, passes = job.parts, job.plan.accumulate
         factor = lr_factor(
             self._progress.step + 1,
             total=job.total_steps,
@@ -104,24 +109,31 @@ class Loop:
             warmup=job.config.warmup,
         )
         for group in parts.optimizer.param_groups:
-            group["lr"] = job.peak_lr * factor
+            group["lr"] = group["peak_lr"] * factor
         parts.optimizer.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=job.world.device)
-        passes = torch.split(indices, job.plan.micro_batch)
-        for number, part in enumerate(passes, 1):
-            images, labels = job.train.batch(part)
-            with self._gradients_kept(last=number == len(passes)):
+        losses = []
+        for number in range(1, passes + 1):
+            images, targets = job.objective.mix(*self._next(batches))
+            with self._gradients_kept(last=number == passes):
                 with job.precision.autocast():
                     logits = job.wrapped(images)
-                loss = nn.functional.cross_entropy(logits.float(), labels) / len(passes)
+                loss = job.objective.loss(logits, targets) / passes
                 torch.autograd.backward(parts.scaler.scale(loss))
-            total += loss.detach()
+            losses.append(loss.detach())
         if job.config.clip_norm is not None:
             parts.scaler.unscale_(parts.optimizer)  # the limit is meant for the true gradients
             nn.utils.clip_grad_norm_(parts.model.parameters(), job.config.clip_norm)
         parts.scaler.step(parts.optimizer)
         parts.scaler.update()
-        return total
+        return losses[0] if passes == 1 else torch.stack(losses).sum()
+
+    def _next(self, batches: Iterator[Batch]) -> Batch:
+        """The next batch; the time it takes to come is what input costs."""
+        asked = time.monotonic()
+        batch = next(batches)
+        waited = time.monotonic() - asked
+        self._epoch_meter.wait(waited)
+        return batch
 
     def _gradients_kept(self, *, last: bool) -> AbstractContextManager[None]:
         """Gradients are exchanged in the last pass of a step only."""
@@ -186,7 +198,14 @@ class Loop:
     def _evaluate(self) -> Score:
         job = self._job
         started = time.monotonic()
-        score = evaluate(job.parts.model, job.test, job.world, job.precision, job.config.max_val_items)
+        score = evaluate(
+            job.parts.model,
+            job.test,
+            job.world,
+            job.precision,
+            limit=job.config.max_val_items,
+            sides=job.config.tta,
+        )
         self._pause(time.monotonic() - started)
         self._progress = replace(self._progress, test_accuracy=score.accuracy)
         return score
@@ -199,6 +218,8 @@ class Loop:
         job, meter = self._job, self._epoch_meter
         loss = (job.world.sum(meter.loss()) / job.world.world_size).item()
         seconds, rate = meter.seconds, self._rate(meter)  # after the loss: reading it waits for the device
+        waiting = meter.waited / max(seconds, 1e-9)
+        starved = f", {waiting:.0%} of it waiting for pictures" if waiting >= STARVED else ""
         score = self._evaluate()
         job.metrics.write(
             "epoch",
@@ -210,8 +231,9 @@ class Loop:
             test_accuracy=score.accuracy,
             images_per_s=round(rate, 1),
             seconds=round(seconds, 3),
+            data_wait=round(waiting, 4),
         )
         job.say(
             f"epoch {self._number}/{job.config.epochs}  loss {loss:.4f}  test loss {score.loss:.4f}  "
-            f"accuracy {score.accuracy:.4f}  {rate:,.0f} images/s  {seconds:.1f} s"
+            f"accuracy {score.accuracy:.4f}  {rate:,.0f} images/s  {seconds:.1f} s{starved}"
         )

@@ -10,20 +10,23 @@ from typing import Any
 import torch
 
 from trainer.checkpoint import write_atomically
-from trainer.datasets import Dataset
 from trainer.job import Job
 from trainer.metrics import started_at
+from trainer.open_data import Opened
+from trainer.recipes import RECIPES
 from trainer.scaling import batch_rule
 from trainer.state import model_bytes
 
 
-def announce(job: Job, data: Dataset, lr_rule: str) -> None:
+def announce(job: Job, data: Opened, lr_rule: str) -> None:
     """Prints the banner and records the start."""
     config, world = job.config, job.world
     device = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "cpu"
     parameters = sum(parameter.numel() for parameter in job.parts.model.parameters())
-    shape = "x".join(str(side) for side in data.train_images.shape[1:])
-    train, test = len(data.train_labels), min(len(data.test_labels), config.max_val_items or len(data.test_labels))
+    shape = f"{data.channels}x{data.size}x{data.size}"
+    train, test = len(data.train), min(len(data.test), config.max_val_items or len(data.test))
+    if config.recipe is not None:
+        job.say(f"recipe {config.recipe}, meant for a test accuracy of {RECIPES[config.recipe].target:.1%}")
     job.say(f"{config.model}, {parameters:,} parameters; {config.dataset}: {train:,} + {test:,} pictures of {shape}")
     job.say(f"{batch_rule(config, job.plan)}; {lr_rule}; {job.total_steps} steps")
     job.say(
@@ -34,6 +37,7 @@ def announce(job: Job, data: Dataset, lr_rule: str) -> None:
         "start",
         dataset=config.dataset,
         model=config.model,
+        recipe=config.recipe,
         world_size=world.world_size,
         global_batch=job.plan.global_batch,
         lr=job.peak_lr,

@@ -6,20 +6,26 @@ import time
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from trainer import compiling, datasets, fetch, models, precision, results, scaling, state
-from trainer.batches import Pictures
+from trainer import binding, compiling, models, optimizers, precision, results, scaling, state
 from trainer.checkpoint import CheckpointFolder, Progress
 from trainer.config import Config
-from trainer.distributed import World, join, leave, print_line, wrap
+from trainer.data_parallel import data_parallel
+from trainer.distributed import World, join, leave, wrap
 from trainer.errors import UserError
 from trainer.job import Job
 from trainer.loop import Loop
 from trainer.memory import keep_freed_memory
 from trainer.metrics import MetricsWriter
+from trainer.objective import Objective
+from trainer.open_data import Opened, open_data
 from trainer.resume import resume
 from trainer.stopping import StopSignal
+
+LAST_WORDS = 3.0
+"""Seconds that a rank which ends in silence leaves to the one that says why: torchrun ends all ranks of a node as soon
+as one has ended."""
 
 
 def run(config: Config) -> int:
@@ -28,16 +34,20 @@ def run(config: Config) -> int:
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses deterministic mode without it
         torch.use_deterministic_algorithms(True)
-    world = join(config)
     try:
-        return _run(config, world)
-    finally:
-        with contextlib.suppress(Exception):  # an error on the way here matters more than one in closing
-            leave()
+        code = _run(config, join(config))
+    except SystemExit:
+        time.sleep(LAST_WORDS)
+        raise
+    with contextlib.suppress(Exception):  # all is done and written
+        leave()  # not after an error: an exchange with a rank that is gone would be waited for
+    return code
 
 
 def _run(config: Config, world: World) -> int:
     run_dir = world.from_main(lambda: _make_run_dir(config))
+    seat = binding.take(world, config.bind)
+    world.say(f"rank 0 computes with {seat}")
     job = _prepare(config, world, run_dir)
     start = Progress(
         step=0,
@@ -45,7 +55,7 @@ def _run(config: Config, world: World) -> int:
         position=0,
         world_size=world.world_size,
         global_batch=job.plan.global_batch,
-        dataset=config.dataset,
+        dataset=job.dataset,
         model=config.model,
         optimizer=config.optimizer,
         torch=str(torch.__version__),  # a subclass of str, which no safe loader reads
@@ -74,47 +84,42 @@ def _make_run_dir(config: Config) -> Path:
     return path
 
 
-def _load(config: Config, world: World) -> datasets.Dataset:
-    name, data_dir, own_copy = config.dataset, config.data_dir, config.own_copy
-    world.once_per_node(
-        lambda: fetch.ensure(name, data_dir=data_dir, own_copy=own_copy, say=print_line, other_data=config.other_data)
-    )
-    return datasets.load(name, data_dir=data_dir, own_copy=own_copy, seed=config.seed, say=world.say)
-
-
 def _prepare(config: Config, world: World, run_dir: Path) -> Job:
-    data = _load(config, world)
+    layout = torch.channels_last if config.channels_last else torch.contiguous_format
+    metrics = MetricsWriter(run_dir / "metrics.jsonl" if world.is_main else None)
+    data = open_data(config, world, layout, metrics.event)
     with world.alike():
         plan = scaling.plan_batch(config, world_size=world.world_size)
-        per_epoch = scaling.steps_per_epoch(len(data.train_labels), plan.global_batch)
-        chosen = precision.choose(config.precision, world.device)
-    state.seed_everything(config.seed)  # the same on every rank: all start from the same parameters
-    layout = torch.channels_last if config.channels_last else torch.contiguous_format
-    channels, size = data.train_images.shape[1:3]
-    model = models.build(config.model, channels=channels, size=size, classes=data.classes)
+        per_epoch = scaling.steps_per_epoch(len(data.train), plan.global_batch)
+        chosen = precision.choose(config.precision, world.device, config.model)
+        state.seed_everything(config.seed)  # the same on every rank: all start from the same parameters
+        model = models.build(config.model, channels=data.channels, size=data.size, classes=data.classes)
     model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]  # missing in torch's overloads
-
-    def pictures(images: Tensor, labels: Tensor) -> Pictures:
-        return Pictures(images, labels, mean=data.mean, std=data.std, device=world.device, memory_format=layout)
-
-    train, test = pictures(data.train_images, data.train_labels), pictures(data.test_images, data.test_labels)
-    if config.compile:
-        compiling.compile_or_say(model, train, plan.micro_batch, chosen, world, world.say)
+    models.fit_to_data(model, data.train, size=data.size)
+    total_steps = scaling.total_steps(config, per_epoch)
+    called = _called(config, world, model, data, plan, chosen, total_steps)
     peak_lr, lr_rule = scaling.learning_rate(config, plan.global_batch)
     job = Job(
         config=config,
         world=world,
-        parts=state.Parts(model=model, optimizer=_optimizer(config, model, peak_lr), scaler=chosen.scaler()),
-        wrapped=wrap(model, world, accumulate=config.accumulate),
+        parts=state.Parts(model=model, optimizer=optimizers.build(config, model, peak_lr), scaler=chosen.scaler()),
+        wrapped=wrap(called, world, accumulate=config.accumulate),
         precision=chosen,
         plan=plan,
-        train=train,
-        test=test,
+        objective=Objective(
+            classes=data.classes,
+            label_smoothing=config.label_smoothing,
+            mixup=config.mixup,
+            cutmix=config.cutmix,
+        ),
+        dataset=data.identity,
+        train=data.train,
+        test=data.test,
         steps_per_epoch=per_epoch,
-        total_steps=scaling.total_steps(config, per_epoch),
+        total_steps=total_steps,
         peak_lr=peak_lr,
         checkpoints=CheckpointFolder((config.checkpoint_dir or run_dir / "checkpoints").absolute()),
-        metrics=MetricsWriter(run_dir / "metrics.jsonl" if world.is_main else None),
+        metrics=metrics,
         stop=StopSignal(),
         say=world.say,
     )
@@ -122,9 +127,24 @@ def _prepare(config: Config, world: World, run_dir: Path) -> Job:
     return job
 
 
-def _optimizer(config: Config, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    decay = scaling.WEIGHT_DECAY[config.optimizer] if config.weight_decay is None else config.weight_decay
-    if config.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay)
-    nesterov = config.momentum > 0  # torch refuses it without momentum
-    return torch.optim.SGD(model.parameters(), lr=lr, momentum=config.momentum, nesterov=nesterov, weight_decay=decay)
+def _called(
+    config: Config,
+    world: World,
+    model: nn.Module,
+    data: Opened,
+    plan: scaling.BatchPlan,
+    chosen: precision.Precision,
+    total_steps: int,
+) -> nn.Module:
+    """What a rank calls in training in place of `model`: it spread over GPUs, or compiled."""
+    if config.strategy == "dp":
+        return data_parallel(model, chosen)
+    compiling.keep_cache(config.data_dir)
+    wanted = compiling.Wanted(
+        how=config.compile,
+        passes=total_steps * plan.accumulate,
+        accumulate=plan.accumulate,
+        deterministic=config.deterministic,
+    )
+    trial = compiling.Trial(data=data.train, batch=plan.micro_batch, precision=chosen, device=world.device)
+    return compiling.choose(model, wanted, trial, world.gather, world.say)

@@ -10,12 +10,20 @@ REFERENCE_BATCH = 256
 """Global batch at which the learning rates below were tuned."""
 REFERENCE_LR = {
     ("small-cnn", "sgd"): 0.2,
+    ("fast-cnn", "sgd"): 0.2,
+    ("fast-cnn-wide", "sgd"): 0.2,
+    ("airbench-cnn", "sgd"): 0.375,  # 1.5 at batch 1,024, see trainer/recipes.py
     ("tutorial-cnn", "sgd"): 0.1,
     ("resnet18", "sgd"): 0.1,  # Goyal et al. 2017, section 5.1
     ("small-cnn", "adamw"): 4e-3,
+    ("fast-cnn", "adamw"): 4e-3,
+    ("fast-cnn-wide", "adamw"): 4e-3,
+    ("airbench-cnn", "adamw"): 4e-3,
     ("tutorial-cnn", "adamw"): 4e-3,
     ("resnet18", "adamw"): 1e-3,
 }
+OTHER_LR = {"sgd": 0.1, "adamw": 1e-3}
+"""For the models that are not ours, ResNet-50's (Goyal et al. 2017, section 5.1) and AdamW's default: a start."""
 WEIGHT_DECAY = {"sgd": 5e-4, "adamw": 1e-2}
 
 
@@ -64,11 +72,14 @@ def learning_rate(config: Config, global_batch: int) -> tuple[float, str]:
     """
     if config.lr is not None:
         return config.lr, f"lr {config.lr:g} as given"
-    reference = REFERENCE_LR[config.model, config.optimizer]
+    reference = REFERENCE_LR.get((config.model, config.optimizer), OTHER_LR[config.optimizer])
     ratio = global_batch / REFERENCE_BATCH
     lr = reference * (ratio if config.optimizer == "sgd" else math.sqrt(ratio))
     rule = "linear" if config.optimizer == "sgd" else "square-root"
-    return lr, f"lr {lr:g} = {rule} rule from {reference:g} at batch {REFERENCE_BATCH}"
+    untuned = (
+        "" if (config.model, config.optimizer) in REFERENCE_LR else f", the usual one, not tuned for {config.model}"
+    )
+    return lr, f"lr {lr:g} = {rule} rule from {reference:g} at batch {REFERENCE_BATCH}{untuned}"
 
 
 def steps_per_epoch(images: int, global_batch: int) -> int:

@@ -48,7 +48,7 @@ def capture(parts: Parts, progress: Progress, world: World) -> bytes | None:
     content = {
         "progress": asdict(progress),
         "model": parts.model.state_dict(),
-        "optimizer": parts.optimizer.state_dict()["state"],
+        "optimizer": _optimizer_state(parts),
         "scaler": parts.scaler.state_dict(),
         "rng": rng,
     }
@@ -82,17 +82,45 @@ def restore(
             exit_code=4,
         ) from error
     _check_model(saved["model"], parts.model.state_dict(), progress.model, expected.model)
-    for name in ("dataset", "optimizer"):
-        was, now = getattr(progress, name), getattr(expected, name)
-        if was != now:
-            raise _mismatch(f"was made with --{name} {was}, this run has {now}")
+    _check_dataset(progress.dataset, expected.dataset, say)
+    if progress.optimizer != expected.optimizer:
+        raise _mismatch(f"was made with --optimizer {progress.optimizer}, this run has {expected.optimizer}")
     parts.model.load_state_dict(saved["model"])
-    groups = parts.optimizer.state_dict()["param_groups"]
-    parts.optimizer.load_state_dict({"state": saved["optimizer"], "param_groups": groups})
+    _restore_optimizer(saved["optimizer"], parts)
     if saved["scaler"] and parts.scaler.is_enabled():
         parts.scaler.load_state_dict(saved["scaler"])
     _restore_rng(saved["rng"], progress, world, seed=seed, say=say)
     return progress
+
+
+def _optimizer_state(parts: Parts) -> dict[str, dict[str, Any]]:
+    """By the parameters' names: how they are grouped is this run's business, and may be another when it is resumed."""
+    return {
+        name: parts.optimizer.state[parameter]
+        for name, parameter in parts.model.named_parameters()
+        if parameter in parts.optimizer.state
+    }
+
+
+def _restore_optimizer(saved: Mapping[str | int, Mapping[str, Any]], parts: Parts) -> None:
+    named = dict(parts.model.named_parameters())
+    names = list(named)  # by which older checkpoints are numbered
+    by_name = {names[key] if isinstance(key, int) else key: values for key, values in saved.items()}
+    state = {}
+    own = parts.optimizer.state_dict()["param_groups"]
+    parameters = [parameter for group in parts.optimizer.param_groups for parameter in group["params"]]
+    numbers = {parameter: number for number, parameter in enumerate(parameters)}
+    for name, values in by_name.items():
+        if named[name] in numbers:
+            state[numbers[named[name]]] = {key: _laid_out(value, named[name]) for key, value in values.items()}
+    parts.optimizer.load_state_dict({"state": state, "param_groups": own})
+
+
+def _laid_out(value: Any, parameter: Tensor) -> Any:
+    """A tensor of a parameter's state in that parameter's memory order, which fused optimizers take for granted."""
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _restore_rng(
@@ -124,6 +152,17 @@ def _check_model(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], was: st
             shapes = f"{list(saved[name].shape)} instead of {list(own[name].shape)}"
             raise _mismatch(f"{models}: key {name} has shape {shapes}")
     raise _mismatch(models)
+
+
+def _check_dataset(was: str, now: str, say: Callable[[str], None]) -> None:
+    """Names alone, or of folders `folder:<classes>/<files>`: labels must mean the same, files may come and go."""
+    (was_name, _, was_classes), (name, _, classes) = (each.partition("/")[0].partition(":") for each in (was, now))
+    if was_name != name:
+        raise _mismatch(f"was made with --dataset {was_name}, this run has {name}")
+    if was_classes != classes:
+        raise _mismatch("was made with other classes than the folders in --data have")
+    if was != now:
+        say("warning: the files in --data are not those that the checkpoint was made with; going on with these")
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -43,7 +43,8 @@ def _start(run: Path, *options: str, flags: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, env=_environment(), stderr=subprocess.PIPE, text=True)
 
 
-def _two_nodes(run: Path, flags: list[str] = FLAGS) -> list[subprocess.Popen[str]]:
+def _two_nodes(run: Path, flags: list[str] = FLAGS, others: list[str] | None = None) -> list[subprocess.Popen[str]]:
+    """`others`: the second node's flags, where they are not the same."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -53,7 +54,9 @@ def _two_nodes(run: Path, flags: list[str] = FLAGS) -> list[subprocess.Popen[str
         "--rdzv-id=test",
         "--local-addr=127.0.0.1",
     ]
-    return [_start(run, "--nnodes=2", "--nproc-per-node=1", *rendezvous, flags=flags) for _ in range(2)]
+    return [
+        _start(run, "--nnodes=2", "--nproc-per-node=1", *rendezvous, flags=each) for each in (flags, others or flags)
+    ]
 
 
 def _finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
@@ -71,9 +74,9 @@ def _records(run: Path, event: str) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if event in (record["kind"], record.get("event"))]
 
 
-def _wait_for_step(run: Path, process: subprocess.Popen[str]) -> None:
+def _wait_for(run: Path, process: subprocess.Popen[str], event: str = "step") -> None:
     deadline = time.monotonic() + LIMIT
-    while not _records(run, "step"):
+    while not _records(run, event):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -98,7 +101,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two nodes, of which one is told to stop in the middle; then the same command again."""
     run = tmp_path_factory.mktemp("stopped")
     agents = _two_nodes(run)
-    _wait_for_step(run, agents[0])
+    _wait_for(run, agents[0])
     agents[1].send_signal(signal.SIGTERM)
     assert all(code != 0 for code, _ in _finish(agents))
     yield run
@@ -134,7 +137,7 @@ def test_the_saved_model_fits_a_plain_one(two_nodes: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_rank_stops_with_the_signals_exit_code(number: signal.Signals, tmp_path: Path) -> None:
     process = _start(tmp_path, flags=[*FLAGS, "--epochs", "200"])
-    _wait_for_step(tmp_path, process)
+    _wait_for(tmp_path, process)
     process.send_signal(number)
     assert _finish([process])[0][0] == 128 + number
     step = _records(tmp_path, "stopped")[0]["step"]
@@ -144,7 +147,7 @@ def test_one_rank_stops_with_the_signals_exit_code(number: signal.Signals, tmp_p
 def test_strategy_none_is_refused_with_two_ranks(tmp_path: Path) -> None:
     process = _start(tmp_path, "--nproc-per-node=2", flags=[*FLAGS, "--strategy", "none"])
     errors = _finish([process])[0][1]
-    assert errors.count("trainer: error: argument --strategy: none trains one rank, not 2") == 1
+    assert errors.count("trainer: error: argument --strategy: none trains in one process, not in 2") == 1
     assert "exitcode  : 2" in errors and "Error\n" not in errors.split("ChildFailedError")[0].split("Traceback")[0]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.config import Config, parse, validate_world
+from trainer.config import Config, parse, strategy, validate_world
 from trainer.errors import UserError
 
 NUMBERS = ["--epochs", "--batch-size", "--lr", "--momentum", "--weight-decay", "--warmup", "--clip-norm", "--seed"]
@@ -22,7 +22,7 @@ NUMBERS += [
 
 
 def test_is_free_of_torch() -> None:
-    modules = "trainer.config, trainer.scaling, trainer.checkpoint, trainer.metrics"
+    modules = "trainer.config, trainer.flags, trainer.scaling, trainer.checkpoint, trainer.metrics"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -94,7 +94,10 @@ def test_any_arguments_give_a_config_or_one_line(argv: list[str]) -> None:
         assert asked_for_help.code == 0 and any(word.startswith("-") and "h" in word for word in argv)
 
 
-@pytest.mark.parametrize(("strategy", "ranks", "fine"), [("none", 1, True), ("none", 2, False), ("ddp", 8, True)])
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "fine"),
+    [("none", 1, True), ("none", 2, False), ("dp", 1, True), ("dp", 2, False), ("ddp", 8, True)],
+)
 def test_strategy_and_ranks(strategy: str, ranks: int, fine: bool) -> None:
     config = parse(["--strategy", strategy], {})
     if fine:
@@ -103,3 +106,27 @@ def test_strategy_and_ranks(strategy: str, ranks: int, fine: bool) -> None:
         with pytest.raises(UserError, match="--strategy") as caught:
             validate_world(config, nodes=2, world_size=ranks)
         assert caught.value.exit_code == 2
+
+
+def test_models_of_torchvision_go_by_name_and_a_typo_is_told_what_is_near() -> None:
+    assert parse(["--model", "resnet50"], {}).model == "resnet50"
+    with pytest.raises(UserError, match="resnet50"):
+        parse(["--model", "resnet5O"], {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "meant"), [([], "auto"), (["--compile"], "on"), (["--compile", "graphs", "--seed", "1"], "graphs")]
+)
+def test_compile_may_stand_alone(flags: list[str], meant: str) -> None:
+    assert parse(flags, {}).compile == meant
+
+
+@pytest.mark.parametrize("how", ["on", "graphs"])
+def test_data_parallel_can_not_be_compiled(how: str) -> None:
+    with pytest.raises(UserError, match="--compile: --strategy dp"):
+        parse(["--strategy", "dp", "--compile", how], {})
+
+
+def test_the_strategy_alone_is_read_from_any_arguments() -> None:
+    words = (["--strategy", "dp"], [], ["--strategy", "dp", "--no-such"], ["--help"])
+    assert [strategy(each) for each in words] == ["dp", "ddp", "", ""]

@@ -49,6 +49,13 @@ def test_strategy_none_is_refused_by_rank_0_aloud_and_by_the_others_silently() -
     assert silent.value.code == 2
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without GPU")
+def test_data_parallel_without_gpus_is_refused() -> None:
+    with pytest.raises(UserError, match="n/a without GPUs") as caught:
+        join(parse(["--strategy", "dp"], {}), {})
+    assert caught.value.exit_code == 2
+
+
 def test_one_rank_needs_no_wrapper() -> None:
     model = nn.Linear(1, 1)
     assert wrap(model, world(0, 1), accumulate=1) is model

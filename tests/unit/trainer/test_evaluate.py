@@ -5,16 +5,17 @@ import torch
 from torch import nn
 
 from trainer import distributed
-from trainer.batches import Pictures
 from trainer.distributed import World
 from trainer.evaluate import evaluate
-from trainer.precision import choose
+from trainer.precision import Precision
+from trainer.resident import Resident
 
 CPU = torch.device("cpu")
+FP32 = Precision(name="fp32", device_type="cpu")
 ALONE = World(rank=0, local_rank=0, world_size=1, nodes=1, device=CPU, backend="gloo", data_group=None)
 
 
-def _setting(count: int) -> tuple[nn.Module, Pictures, float, float]:
+def _setting(count: int) -> tuple[nn.Module, Resident, float, float]:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, 1, 4, 4), dtype=torch.uint8, generator=generator)
     labels = torch.randint(0, 3, (count,), generator=generator)
@@ -24,7 +25,7 @@ def _setting(count: int) -> tuple[nn.Module, Pictures, float, float]:
     loss = nn.functional.cross_entropy(logits, labels).item()
     return (
         model,
-        Pictures(images, labels, mean=[0.0], std=[1.0], device=CPU),
+        Resident(images, labels, mean=[0.0], std=[1.0], device=CPU),
         loss,
         float((logits.argmax(1) == labels).float().mean()),
     )
@@ -33,7 +34,7 @@ def _setting(count: int) -> tuple[nn.Module, Pictures, float, float]:
 @pytest.mark.parametrize("count", [1, 499, 501, 1003])
 def test_the_score_is_that_of_all_pictures(count: int) -> None:
     model, pictures, loss, accuracy = _setting(count)
-    score = evaluate(model, pictures, ALONE, choose("fp32", CPU), None)
+    score = evaluate(model, pictures, ALONE, FP32, limit=None)
     assert score.loss == pytest.approx(loss, rel=1e-5) and score.accuracy == pytest.approx(accuracy)
     assert model.training
 
@@ -43,13 +44,29 @@ def test_shares_of_any_number_of_ranks_add_up(monkeypatch: pytest.MonkeyPatch) -
     shares: list[torch.Tensor] = []
     monkeypatch.setattr(distributed.dist, "all_reduce", lambda values, group: shares.append(values.clone()))
     for rank in range(3):
-        evaluate(model, pictures, replace(ALONE, rank=rank, world_size=3), choose("fp32", CPU), None)
+        evaluate(model, pictures, replace(ALONE, rank=rank, world_size=3), FP32, limit=None)
     total = (sum(shares, torch.zeros(2, dtype=torch.float64)) / 1003).tolist()
     assert total == [pytest.approx(loss, rel=1e-5), pytest.approx(accuracy)]
 
 
 def test_the_limit_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     model, pictures, _, _ = _setting(50)
-    limited = evaluate(model, pictures, ALONE, choose("fp32", CPU), 20)
-    first = Pictures(*(part[:20] for part in (pictures._images, pictures._labels)), mean=[0.0], std=[1.0], device=CPU)
-    assert limited == evaluate(model, first, ALONE, choose("fp32", CPU), None)
+    limited = evaluate(model, pictures, ALONE, FP32, limit=20)
+    taken = torch.cat([labels for _, labels in pictures.share(0, 1, 20)])
+    assert len(taken) == 20
+    monkeypatch.setattr(Resident, "__len__", lambda self: 20)
+    assert limited == evaluate(model, pictures, ALONE, FP32, limit=None)
+
+
+def test_both_sides_of_a_picture_count_where_it_is_asked_for() -> None:
+    model, pictures, _, _ = _setting(40)
+    plain = evaluate(model, pictures, ALONE, FP32, limit=None)
+    both = evaluate(model, pictures, ALONE, FP32, limit=None, sides="flip")
+
+    class Symmetric(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = (model(images) + model(images.flip(-1))) / 2
+            return logits
+
+    same = evaluate(Symmetric(), pictures, ALONE, FP32, limit=None)
+    assert both.loss == pytest.approx(same.loss) and both.accuracy == same.accuracy and both.loss != plain.loss

@@ -32,7 +32,7 @@ START = Progress(
 def make(model: str = "small-cnn", *, size: int = 28, classes: int = 10) -> Parts:
     built = models.build(model, channels=1, size=size, classes=classes)
     optimizer = torch.optim.SGD(built.parameters(), lr=0.1, momentum=0.9)
-    return Parts(model=built, optimizer=optimizer, scaler=choose("fp32", CPU).scaler())
+    return Parts(model=built, optimizer=optimizer, scaler=choose("fp32", CPU, model).scaler())
 
 
 def step(parts: Parts) -> None:
@@ -72,6 +72,39 @@ def test_hyper_parameters_are_this_runs() -> None:
     assert other.optimizer.state_dict()["state"][0]["momentum_buffer"] is not None
 
 
+def _momentum(parts: Parts) -> dict[str, torch.Tensor]:
+    state = parts.optimizer.state
+    return {name: state[parameter]["momentum_buffer"] for name, parameter in parts.model.named_parameters()}
+
+
+def test_momentum_finds_its_parameter_in_other_groups_and_another_memory_order() -> None:
+    parts = make()
+    step(parts)
+    other = make()
+    other.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's overloads
+    biases = [parameter for name, parameter in other.model.named_parameters() if name.endswith("bias")]
+    weights = [parameter for name, parameter in other.model.named_parameters() if not name.endswith("bias")]
+    optimizer = torch.optim.SGD([{"params": biases}, {"params": weights}], lr=0.1, momentum=0.9, fused=True)
+    again = Parts(model=other.model, optimizer=optimizer, scaler=other.scaler)
+    restore(saved(parts), again, START, ALONE, seed=0, say=print)
+    for name, momentum in _momentum(again).items():
+        assert torch.equal(momentum, _momentum(parts)[name]), name
+        assert momentum.stride() == dict(again.model.named_parameters())[name].stride(), name
+
+
+def test_a_checkpoint_numbered_by_position_is_read_too() -> None:
+    parts = make()
+    step(parts)
+    content = torch.load(io.BytesIO(saved(parts)), weights_only=True)
+    content["optimizer"] = dict(enumerate(content["optimizer"].values()))
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    other = make()
+    restore(buffer.getvalue(), other, START, ALONE, seed=0, say=print)
+    for name, momentum in _momentum(other).items():
+        assert torch.equal(momentum, _momentum(parts)[name]), name
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -93,6 +126,22 @@ def test_another_data_set_or_optimizer_is_refused(change: dict[str, str]) -> Non
     with pytest.raises(UserError, match=next(iter(change.values()))) as caught:
         restore(saved(make()), make(), replace(START, **change), ALONE, seed=0, say=print)  # type: ignore[arg-type]
     assert caught.value.exit_code == 2
+
+
+def test_folders_are_told_apart_by_classes_and_files() -> None:
+    content = saved(make(), replace(START, dataset="folder:aa/11"))
+    said: list[str] = []
+    restore(content, make(), replace(START, dataset="folder:aa/11"), ALONE, seed=0, say=said.append)
+    assert said == []
+    restore(content, make(), replace(START, dataset="folder:aa/22"), ALONE, seed=0, say=said.append)
+    assert [line[:32] for line in said] == ["warning: the files in --data are"]
+    for dataset, named in (
+        ("folder:bb/11", "other classes than .* in --data"),
+        ("cifar10", "--dataset folder, .* cifar10"),
+    ):
+        with pytest.raises(UserError, match=named) as caught:
+            restore(content, make(), replace(START, dataset=dataset), ALONE, seed=0, say=print)
+        assert caught.value.exit_code == 2
 
 
 def test_another_number_of_ranks_is_fine_and_said() -> None:

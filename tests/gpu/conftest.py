@@ -1,0 +1,36 @@
+"""What needs a GPU: run where torch sees one, skipped with that reason elsewhere."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.config import parse
+from trainer.run import run
+from trainer.stopping import StopSignal
+from trainer.summary import read_records
+
+Run = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def _a_gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU here")
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Trains in this process on synthetic pictures into tmp_path/<name>; returns the records of metrics.jsonl."""
+    monkeypatch.setattr(StopSignal, "install", lambda _self: None)  # the tests' own handlers stay
+
+    def call(*flags: str, name: str = "run") -> list[dict[str, Any]]:
+        folder = tmp_path / name
+        base = ["--dataset", "synthetic", "--max-val-items", "64", "--run-dir", str(folder), "--resume", "none"]
+        assert run(parse([*base, "--data-dir", str(tmp_path), *flags], {"RINGMASTER_JOB": "gpu"})) == 0
+        return read_records(folder / "metrics.jsonl")
+
+    yield call
+    torch.use_deterministic_algorithms(False)

@@ -143,9 +143,13 @@ def _engine_packages(facts: Facts, settings: Settings) -> list[str]:
     if family:
         return [name for name in family if name in facts["packages"]]
     if settings["source"] == "vendor":
-        return ["docker-ce", "docker-ce-cli", "containerd.io"]
-    apart = facts["os"]["id"] == "debian" and _numbers(facts["os"]["version"]) >= (13,)
-    names = ["docker.io", *(["docker-cli"] if apart else []), "containerd", "runc"]
+        return ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin"]
+    system, version = facts["os"]["id"], _numbers(facts["os"]["version"])
+    apart = system == "debian" and version >= (13,)
+    # What builds images is a package of its own from Docker 23 on, and nothing brings it along.
+    builder = apart or (system == "ubuntu" and version >= (22,))
+    names = ["docker.io", *(["docker-cli"] if apart else []), *(["docker-buildx"] if builder else [])]
+    names += ["containerd", "runc"]
     return [*names, *(["apparmor"] if state["needs_apparmor"] else [])]
 
 

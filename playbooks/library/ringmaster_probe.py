@@ -15,6 +15,7 @@ from ansible.module_utils.ringmaster_blocks import block_of
 from ansible.module_utils.ringmaster_disk import read
 from ansible.module_utils.ringmaster_look_engine import look_engine
 from ansible.module_utils.ringmaster_look_firewall import look_firewall
+from ansible.module_utils.ringmaster_look_folders import look_folders
 from ansible.module_utils.ringmaster_look_gpus import look_gpus
 from ansible.module_utils.ringmaster_look_image import look_image
 from ansible.module_utils.ringmaster_look_network import look_network
@@ -72,6 +73,7 @@ def look(parameters: dict[str, Any]) -> dict[str, Any]:
         "network": look_network(parameters["peers"], parameters["interface"], parameters["address"]),
         "firewall": look_firewall(),
         **look_image(parameters["image"]),
+        **look_folders(parameters["folders"], manifest),
         "files": files(user["home"]),
         "public_key": public_key(manifest),
         "changed_by_us": sorted({entry["role"] for entry in manifest.entries}),
@@ -101,6 +103,7 @@ def main() -> None:
             "interface": {"type": "str", "default": ""},
             "address": {"type": "str", "default": ""},
             "image": {"type": "str", "default": ""},
+            "folders": {"type": "list", "elements": "str", "default": []},
             # The controller's clock when the task was sent off, in seconds of the epoch.
             "sent": {"type": "float", "default": 0},
         },

@@ -16,6 +16,7 @@ from ansible.module_utils.ringmaster_manifest import Manifest
 from ansible.module_utils.ringmaster_undo_engine import undo_engine, undo_group
 from ansible.module_utils.ringmaster_undo_files import undo_block, undo_file, undo_folder, undo_json
 from ansible.module_utils.ringmaster_undo_firewall import undo_firewall
+from ansible.module_utils.ringmaster_undo_folders import undo_store
 from ansible.module_utils.ringmaster_undo_image import undo_image, undo_registry
 from ansible.module_utils.ringmaster_undo_key import undo_key
 from ansible.module_utils.ringmaster_undo_mask import undo_mask
@@ -26,6 +27,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "block": undo_block,
     "json": undo_json,
     "folder": undo_folder,
+    "store": undo_store,
     "key": undo_key,
     "mask": undo_mask,
     "firewall": undo_firewall,

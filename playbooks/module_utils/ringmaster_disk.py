@@ -68,8 +68,11 @@ def _store(path: str, data: bytes, flags: int) -> None:
 
 
 def make_folder(manifest: Manifest, role: str, folder: str, *, mode: int, owner: str) -> None:
-    """Make a folder and those above it, each noted in the manifest; one that is there stays as it is."""
-    if os.path.isdir(folder):
+    """Make a folder and those above it, each noted in the manifest; one that is there stays as it is.
+
+    The manifest's own comes with its first note, and goes with its last.
+    """
+    if os.path.isdir(folder) or folder == os.path.dirname(manifest.path):
         return
     make_folder(manifest, role, os.path.dirname(folder), mode=0o755, owner="root")
     manifest.note(role, "folder", folder)

@@ -15,6 +15,8 @@ from typing import Any
 STATE_FOLDER = "/var/lib/ringmaster"
 MANIFEST = STATE_FOLDER + "/manifest.json"
 _VERSION = 1
+# Whatever root's umask: folders of the SSH user's are in there.
+_FOLDER_MODE = 0o755
 # How long a task waits for another one that an interrupted run has left working.
 _PATIENCE_S = 150
 _locks: dict[str, int] = {}
@@ -73,7 +75,9 @@ class Manifest:
             if os.path.isdir(folder) and not os.listdir(folder):
                 os.rmdir(folder)
             return
-        os.makedirs(folder, mode=0o755, exist_ok=True)
+        if not os.path.isdir(folder):
+            os.makedirs(folder)
+            os.chmod(folder, _FOLDER_MODE)
         part = self.path + ".part"
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stored:

@@ -93,7 +93,13 @@ def test_a_node_that_is_so_is_not_touched() -> None:
 
 def test_newer_distributions_and_apparmor_need_more() -> None:
     facts = bare(os={"id": "debian", "version": "13", "codename": "trixie"}, engine={"needs_apparmor": True})
-    assert plan(facts)["packages"] == ["docker.io", "docker-cli", "containerd", "runc", "apparmor"]
+    wanted = ["docker.io", "docker-cli", "docker-buildx", "containerd", "runc", "apparmor"]
+    assert plan(facts)["packages"] == wanted
+
+
+def test_newer_engines_get_what_builds_images() -> None:
+    facts = bare(os={"id": "ubuntu", "version": "24.04", "codename": "noble"})
+    assert "docker-buildx" in plan(facts)["packages"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_one_that_is_too_old_is_upgraded_from_where_it_came() -> None:
 
 def test_vendor_packages_and_their_source() -> None:
     found = plan(bare(arch="aarch64", os={"id": "ubuntu", "version": "22.04", "codename": "jammy"}), source="vendor")
-    assert found["packages"] == ["docker-ce", "docker-ce-cli", "containerd.io"]
+    assert found["packages"] == ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin"]
     (source,) = found["sources"]
     assert source["path"] == "/etc/apt/sources.list.d/ringmaster-docker.sources"
     assert source["key_url"] == "https://download.docker.com/linux/ubuntu/gpg"

@@ -1,0 +1,117 @@
+#!/usr/bin/python
+"""Ansible module: folders that belong to the one who runs jobs, and to nobody else; each noted, to be undone.
+
+`ringmaster_files` makes folders for files, and takes back only empty ones; these are taken back with what is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster_disk import make_folder
+from ansible.module_utils.ringmaster_job_folders import KIND, attributes
+from ansible.module_utils.ringmaster_manifest import Manifest
+
+FOLDER = {
+    "path": {"type": "path", "required": True},
+    "mode": {"type": "str", "required": True},
+    # Numbers: the image's own user has no account here.
+    "uid": {"type": "int", "required": True},
+    "gid": {"type": "int", "required": True},
+    # Whether its folders are jobs, whose results must not be lost.
+    "jobs": {"type": "bool", "required": True},
+}
+
+
+def ensure(manifest: Manifest, role: str, folder: dict[str, Any], check: bool) -> dict[str, str] | None:
+    """Make one folder what it shall be; return the difference, or None where it is so already.
+
+    Of a link the folder behind it is meant, and noted.
+    """
+    path = os.path.realpath(folder["path"])
+    wanted = {"mode": int(folder["mode"], 8), "uid": folder["uid"], "gid": folder["gid"]}
+    found, known = attributes(path), manifest.find(role, KIND, path) is not None
+    if found == wanted:
+        return None
+    if found is None and os.path.lexists(path):
+        raise ValueError(f"{path} is a file, not a folder: move it away, or name another place")
+    if found and not known:
+        refuse_others(path, found["uid"], wanted["uid"])
+    if not check:
+        if found is None:
+            make_folder(manifest, role, os.path.dirname(path), mode=0o755, owner="root")
+        manifest.note(role, KIND, path, before=found, jobs=folder["jobs"])
+        settle(path, found, wanted, known)
+    return {"before_header": path, "after_header": path, "before": described(found), "after": described(wanted)}
+
+
+def settle(path: str, found: dict[str, int] | None, wanted: dict[str, int], known: bool) -> None:
+    """Make the folder, and give it (what is in it last) to its owner."""
+    if found is None:
+        os.mkdir(path, 0o700)
+    elif known and found["uid"] != wanted["uid"]:
+        hand_over(path, found["uid"], wanted["uid"], wanted["gid"])
+    os.chown(path, wanted["uid"], wanted["gid"])
+    os.chmod(path, wanted["mode"])
+
+
+def hand_over(path: str, before: int, uid: int, gid: int) -> None:
+    """Give what is in the folder to its new owner, as far as it belongs to the one before.
+
+    By descriptors, as the one before could put links in our way.
+    """
+    for _, folders, files, here in os.fwalk(path):
+        for name in folders + files:
+            if os.stat(name, dir_fd=here, follow_symlinks=False).st_uid == before:
+                os.chown(name, uid, gid, dir_fd=here, follow_symlinks=False)
+
+
+def refuse_others(path: str, owner: int, uid: int) -> None:
+    """Take nobody's folder away: a system's own (/var/lib), or a disk that others use too.
+
+    Raises:
+        ValueError: it belongs to another, and not everything in it is the user's.
+    """
+    if owner == uid or all(os.lstat(os.path.join(path, name)).st_uid == uid for name in os.listdir(path)):
+        return
+    raise ValueError(
+        f"{path} belongs to {account(owner)} and is in use by others: name a folder of its own, such as "
+        f"{path}/ringmaster, or give it to {account(uid)} with what is in it"
+    )
+
+
+def account(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def described(found: dict[str, int] | None) -> str:
+    return f"a folder of {found['uid']}:{found['gid']}, mode {found['mode']:04o}\n" if found else ""
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "role": {"type": "str", "required": True},
+            "folders": {"type": "list", "elements": "dict", "options": FOLDER, "required": True},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    try:
+        manifest = Manifest()
+        found = [ensure(manifest, given["role"], folder, module.check_mode) for folder in given["folders"]]
+    except (OSError, ValueError, KeyError) as error:
+        module.fail_json(msg=str(error))
+    diff = [one for one in found if one is not None]
+    module.exit_json(changed=bool(diff), paths=[one["before_header"] for one in diff], diff=diff)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ from launcher.cli import leave_with
     help={
         "nodes": "how many nodes, in the inventory's order; default 2, or all where there are fewer",
         "gpus": "per node: all, a count, or device ids such as 0,2",
+        "ranks": "processes per node; default: one for each GPU; 1: for scripts that start their own",
         "script": "your own Python file; default: the bundled trainer",
         "args": "arguments for the script in one string, quoted as in a shell",
         "data": "your own copy of the data set, instead of fetching it",
@@ -19,6 +20,8 @@ from launcher.cli import leave_with
         "inventory": "default: inventory/hosts.yml if there is one, else inventory/local.yml",
         "limit": "only these hosts of the inventory (an Ansible pattern)",
         "launch-style": "1: the script parses --local-rank; 0: it does not; default: look into it",
+        "secrets": "a file of KEY=value lines, given to the script and seen nowhere else",
+        "detach": "1: start and return; fab logs follows it, fab stop stops it",
         "debug": "show tracebacks",
         "dry-run": "1: print the plan and the exact commands, start nothing",
     }
@@ -27,6 +30,7 @@ def train(
     _connection: Connection,
     nodes: str = "",
     gpus: str = "",
+    ranks: str = "",
     script: str = "",
     args: str = "",
     data: str = "",
@@ -35,6 +39,8 @@ def train(
     inventory: str = "",
     limit: str = "",
     launch_style: str = "",
+    secrets: str = "",
+    detach: str = "",
     dry_run: str = "",
     debug: bool = False,
 ) -> None:
@@ -46,6 +52,7 @@ def train(
     options = TrainOptions(
         nodes=nodes,
         gpus=gpus,
+        ranks=ranks,
         script=script,
         args=args,
         data=data,
@@ -54,6 +61,8 @@ def train(
         inventory=inventory,
         limit=limit,
         launch_style=launch_style,
+        secrets=secrets,
+        detach=detach,
         dry_run=dry_run,
     )
     leave_with(lambda: run(options, started_at=started_at), debug=debug)
@@ -115,10 +124,79 @@ def reset(
     _on_nodes("RESET", debug, **given, keep_packages=keep_packages)
 
 
-@task(help={"only": "which measurements: first-step, provision, image-delivery", "quick": "1: fewer repetitions"})
-def bench(_connection: Connection, only: str = "", quick: str = "") -> None:
-    """Measure, and print the tables with the ratios."""
+@task(
+    help={
+        "inventory": "default: inventory/hosts.yml",
+        "limit": "only these hosts of the inventory (an Ansible pattern); the first one builds",
+        "base": "the image to build on; default: debian:bookworm-slim, or the same made here where it can't be pulled",
+        "cuda": "12: for drivers older than 580; default: the newest",
+        "requirements": "a requirements.txt of what your scripts need besides",
+        "debug": "show tracebacks and all that Ansible has to say",
+    }
+)
+def image(
+    _connection: Connection,
+    inventory: str = "",
+    limit: str = "",
+    base: str = "",
+    cuda: str = "",
+    requirements: str = "",
+    debug: bool = False,
+) -> None:
+    """Build the training image on the first node, and bring it to all of them."""
+    from launcher.image import ImageOptions, run
+
+    options = ImageOptions(inventory=inventory, limit=limit, base=base, cuda=cuda, requirements=requirements)
+    leave_with(lambda: run(options, debug=debug), debug=debug)
+
+
+_JOBS_HELP = {
+    "name": "the job; default: the one that runs",
+    "inventory": "default: inventory/hosts.yml",
+    "limit": "only these hosts of the inventory (an Ansible pattern)",
+    "debug": "show tracebacks",
+}
+
+
+@task(help=_JOBS_HELP)
+def status(_connection: Connection, name: str = "", inventory: str = "", limit: str = "", debug: bool = False) -> None:
+    """The jobs on the nodes: state, age, step."""
+    from launcher import jobs
+
+    options = jobs.Options(name=name, inventory=inventory, limit=limit)
+    leave_with(lambda: jobs.status(options), debug=debug)
+
+
+@task(help=_JOBS_HELP)
+def logs(_connection: Connection, name: str = "", inventory: str = "", limit: str = "", debug: bool = False) -> None:
+    """Follow a job to its end and bring its results home; Ctrl-C leaves it running."""
+    from launcher import jobs
+
+    options = jobs.Options(name=name, inventory=inventory, limit=limit)
+    leave_with(lambda: jobs.logs(options), debug=debug)
+
+
+@task(help=_JOBS_HELP)
+def stop(_connection: Connection, name: str = "", inventory: str = "", limit: str = "", debug: bool = False) -> None:
+    """Stop a job everywhere, with a checkpoint, and prove that nothing of it is left."""
+    from launcher import jobs
+
+    options = jobs.Options(name=name, inventory=inventory, limit=limit)
+    leave_with(lambda: jobs.stop(options), debug=debug)
+
+
+_BENCH_HELP = {
+    "only": "which, commas between: input, step, stream, recipe, scaling, report, gpu, first-step (these without it); "
+    "provision, launch, image-delivery; pages: none, docs/ from what is stored",
+    "quick": "1: fewer repetitions; the page goes to runs/bench-quick, not to docs",
+    "inventory": "launch: the cluster it is measured on; default: inventory/lab.yml",
+}
+
+
+@task(help=_BENCH_HELP)
+def bench(_connection: Connection, only: str = "", quick: str = "", inventory: str = "") -> None:
+    """Measure, print the tables with the ratios, and write them into docs/performance.md."""
     from benchmarks import cli
     from launcher.options import switch
 
-    leave_with(lambda: cli.run(only=only, quick=switch("QUICK", quick)))
+    leave_with(lambda: cli.run(only=only, quick=switch("QUICK", quick), inventory=inventory))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn, cast
 
-from launcher.errors import ExitCode, RingmasterError
+from launcher.errors import ExitCode, RingmasterError, StoppedError
 
 
 def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
@@ -22,7 +22,9 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
     # Names and arguments that are no UTF-8 are shown byte for byte, as they are used.
     cast(TextIOWrapper, sys.stdout).reconfigure(errors="surrogateescape")
     # An interrupt before the supervisor takes over: nothing runs yet.
-    signal.signal(signal.SIGTERM, _terminated)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) != signal.SIG_IGN:  # `nohup`
+            signal.signal(signum, _terminated)
     try:
         code = int(verb())
     except RingmasterError as error:
@@ -51,7 +53,7 @@ def mute() -> None:
 
 
 def _terminated(_signum: int, _frame: object) -> NoReturn:
-    raise RingmasterError("stopped before anything was started", exit_code=ExitCode.TERMINATED)
+    raise StoppedError
 
 
 def _say(error: BaseException, message: str, debug: bool) -> None:

@@ -2,6 +2,7 @@
 
 import shlex
 
+from launcher.container import command_line
 from launcher.plan import Plan
 
 
@@ -15,6 +16,9 @@ def show(made: Plan) -> None:
         print(
             f"\n# {node.name}: {node.runtime}, {node.address} ({node.interface}), {node.ranks} rank(s), GPUs: {devices}"
         )
+        if node.container:
+            print(command_line(node.container, node.argv, node.working_folder, node.environment))
+            continue
         print(f"cd {shlex.quote(node.working_folder)}")
         for key, value in node.environment.items():
             print(f"export {key}={shlex.quote(value)}")

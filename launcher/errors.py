@@ -36,3 +36,10 @@ class RingmasterError(Exception):
     def __init__(self, message: str, *, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class StoppedError(RingmasterError):
+    """We were told to end (SIGTERM, or the terminal was closed) while nobody else listened for it."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before anything was started", exit_code=ExitCode.TERMINATED)

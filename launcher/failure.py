@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from launcher.tracebacks import before_late_abort, exception_line, tells_of_late_abort
 
 TAIL_LINES = 20
 
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s?")  # torch puts it before every line of an uncaught exception
-_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Failure|Timeout|StopIteration)\b")
 # How a rank fails because another one, or the network to it, is gone: an effect, not a cause.
 _PEER_LOST = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed|remote process exited"
@@ -32,6 +32,9 @@ _SIGNAL_HINTS = {
     "SIGBUS": "often too little shared memory: see df -h /dev/shm",
     "SIGABRT": "a native library gave up; its message is in the log",
 }
+_LATE_ABORT_HINT = (
+    "maybe one of Gloo's threads, while Python ended: see docs/jobs.md on scripts that abort at their end"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,10 @@ class RankEnd:
     """Whether it ended after the launcher had begun to stop everything."""
     lines: tuple[str, ...] = ()
     """The last lines it printed."""
+    out_of_memory: str | None = None
+    """Where memory ran out, if that is why it was killed: `node2 (limit 512 MiB)`."""
+    lost: str | None = None
+    """Why its node counts as lost; how it ended is not known then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +81,7 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
     before its sockets close and its peers fail. Of those that were told to end, one that printed no error explains
     nothing.
     """
-    bad = [end for end in ends if end.exit_code != 0 and not (end.stopped_by_us and end.error_at is None)]
+    bad = [_as_meant(end) for end in ends if end.exit_code != 0 and not (end.stopped_by_us and end.error_at is None)]
     if not bad:
         return None
     end = min(
@@ -84,12 +91,18 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
     return Failure(
         node=end.node,
         rank=end.rank,
-        exit_code=end.exit_code,
+        exit_code=None if end.lost else end.exit_code,
         signal=end.signal,
         reason=reason,
         log_tail=end.lines[-TAIL_LINES:],
         hint=_hint(end, reason),
     )
+
+
+def _as_meant(end: RankEnd) -> RankEnd:
+    """As it would have been without an abort on its way out after an error of its own, which is the cause."""
+    before = before_late_abort(end.lines) if end.signal == "SIGABRT" else None
+    return end if before is None else replace(end, exit_code=1, signal=None, lines=before)
 
 
 def lost_a_peer(end: RankEnd) -> bool:
@@ -110,6 +123,10 @@ def _own_signal(end: RankEnd) -> str | None:
 
 def describe(end: RankEnd) -> str:
     """The cause in one line: the exception, the signal, or the exit code with the last line printed."""
+    if end.lost:
+        return f"the node is lost: {end.lost}"
+    if end.out_of_memory:
+        return f"out of memory on {end.out_of_memory}"
     if _own_signal(end):
         return f"killed by {end.signal}"
     raised = exception_line(end.lines)
@@ -120,18 +137,14 @@ def describe(end: RankEnd) -> str:
     return f"{code}: {last}" if last else code
 
 
-def exception_line(lines: Sequence[str]) -> str | None:
-    """The line that names the exception, after the last traceback in `lines`."""
-    bare = [_RANK_PREFIX.sub("", line) for line in lines]
-    starts = [number for number, line in enumerate(bare) if line.startswith("Traceback (most recent call last)")]
-    if not starts:
-        return None
-    after = [line for line in bare[starts[-1] + 1 :] if line and not line[0].isspace()]
-    return next((line for line in after if _EXCEPTION.match(line)), after[0] if after else None)
-
-
 def _hint(end: RankEnd, reason: str) -> str | None:
     signal = _own_signal(end)
+    if end.lost:
+        return "is it switched on, and its network up? What it had done until its last checkpoint is on the head"
+    if end.out_of_memory:
+        return "a smaller batch, fewer data workers or a node with more memory"
+    if signal == "SIGABRT" and tells_of_late_abort(end.lines):
+        return _LATE_ABORT_HINT
     if signal:
         return _SIGNAL_HINTS.get(signal)
     text = "\n".join((reason, *end.lines[-TAIL_LINES:]))

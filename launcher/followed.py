@@ -1,5 +1,6 @@
 """A node while it is followed: what it said, and how its ranks and its agent ended."""
 
+import threading
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import IO
@@ -24,8 +25,17 @@ class Followed:
     ends: dict[int, RankEnd] = field(default_factory=dict)
     open: bool = True
     agent_end: RankEnd | None = None
+    memory: threading.Thread | None = None
+    """Asks the node whether something was killed there for want of memory."""
+    out_of_memory: str | None = None
+    """Its answer."""
     log_trouble: str | None = None
     """Why the log is not complete; training goes on without it."""
+
+    @property
+    def going(self) -> bool:
+        """Whether more is to come of it."""
+        return self.node.lost is None and (self.open or self.node.poll() is None)
 
     def keep(self, line: Line) -> None:
         """Put a line into the log, and remember the last ones of each rank and of the agent."""
@@ -44,11 +54,20 @@ class Followed:
 
 def ends(each: Followed) -> list[RankEnd]:
     """How a node's ranks ended; its agent counts only where they don't explain its own end."""
+    found = _explained(each)
+    if each.out_of_memory is None:
+        return found
+    return [replace(end, out_of_memory=each.out_of_memory) if end.signal == "SIGKILL" else end for end in found]
+
+
+def _explained(each: Followed) -> list[RankEnd]:
     agent, ranks = each.agent_end, list(each.ends.values())
+    if len(ranks) == each.node.plan.ranks and all(end.exit_code == 0 for end in ranks):
+        return ranks  # whatever became of the agent afterwards
     if agent is None or agent.exit_code == 0 or any(end.exit_code != 0 for end in ranks):
         return ranks
     silent = [rank for rank in each.node.ranks if rank not in each.ends]
-    if agent.signal is None and silent:
+    if agent.signal is None and not agent.lost and silent:
         # Only SIGKILL ends a rank's parent without a word.
         lines = tuple(each.rank_lines.get(silent[0], ()))
         return [*ranks, replace(agent, rank=silent[0], exit_code=137, signal="SIGKILL", lines=lines)]

@@ -6,11 +6,11 @@ import fcntl
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher import whole_file
 from launcher.errors import ExitCode, RingmasterError
 from launcher.inventory import Host
 from launcher.parallel import run_all
@@ -45,6 +45,10 @@ class Key:
     @property
     def fingerprint(self) -> str:
         return fingerprint(self.blob)
+
+    @property
+    def bytes(self) -> bytes:
+        return base64.b64decode(self.blob)
 
 
 def fingerprint(blob: str) -> str:
@@ -108,8 +112,19 @@ def _split_paths(listed: str) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def known(route: Route) -> list[tuple[Path, int, Key]]:
-    """The keys that ssh knows of a host already: file, line number, key."""
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A line of a known_hosts file that is about a host."""
+
+    path: Path
+    line: int
+    marker: str
+    """`@revoked`, `@cert-authority`, or empty for an ordinary key."""
+    key: Key
+
+
+def entries(route: Route) -> list[Entry]:
+    """What the known_hosts files say of a host; ssh-keygen reads them, so hashed names and patterns count too."""
     commands = [("ssh-keygen", "-F", route.name, "-f", str(path)) for path in route.files]
     found = []
     for path, done in zip(route.files, run_all(commands, limit_s=_LIMIT_S), strict=True):
@@ -119,10 +134,23 @@ def known(route: Route) -> list[tuple[Path, int, Key]]:
             if place:
                 line = int(place[1])
                 continue
-            words = [word for word in text.split() if not word.startswith("@")]
+            marker = text.split()[0] if text.startswith("@") else ""
+            words = text.removeprefix(marker).split()
             if len(words) >= 3:
-                found.append((path, line, Key(kind=words[1], blob=words[2])))
+                found.append(Entry(path=path, line=line, marker=marker, key=Key(kind=words[1], blob=words[2])))
     return found
+
+
+def known(route: Route) -> list[tuple[Path, int, Key]]:
+    """The keys that ssh knows of a host already: file, line number, key."""
+    return [(entry.path, entry.line, entry.key) for entry in entries(route)]
+
+
+def trusted(route: Route) -> list[Key]:
+    """The keys with which a host may show itself."""
+    found = entries(route)
+    revoked = {entry.key for entry in found if entry.marker == "@revoked"}
+    return list(dict.fromkeys(entry.key for entry in found if not entry.marker and entry.key not in revoked))
 
 
 def scan(chosen: Mapping[str, Route]) -> dict[str, list[Key]]:
@@ -158,22 +186,10 @@ def pin(path: Path, entries: Sequence[tuple[str, Key]]) -> None:
                 line = f"{name} {key.kind} {key.blob}"
                 if line not in lines:
                     lines.append(line)
-            _replace(path, "".join(f"{line}\n" for line in lines))
+            whole_file.write(path, "".join(f"{line}\n" for line in lines))
         finally:
             os.close(folder)
     except OSError as error:
         raise RingmasterError(
             f"{path}: the host keys can't be pinned: {error.strerror}", exit_code=ExitCode.NOT_STARTED
         ) from error
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(part).chmod(0o644)
-        Path(part).replace(path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise

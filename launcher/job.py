@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import time
 from dataclasses import dataclass
@@ -10,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import ExitCode, RingmasterError
-from launcher.plan import Plan
+from launcher.plan import NAME, Plan
 
-_NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 _LATEST = "latest"
 _SPOILT = "*.bad"  # what the trainer calls a checkpoint that it found damaged
+
+
+OURS = frozenset({"plan.json", "summary.json", "report.html", "logs", "nodes"})
+"""Names in a job's folder that are not for what the job itself writes."""
 
 
 class NameTakenError(RingmasterError):
@@ -66,7 +68,7 @@ def choose(runs: Path, name: str) -> JobFolder:
         stem = time.strftime("%Y-%m-%d_%H-%M-%S")
         names = [stem, *(f"{stem}_{number}" for number in range(2, 100))]
         return JobFolder(path=next(runs / each for each in names if not (runs / each).exists()))
-    if not _NAME.fullmatch(name) or name == _LATEST:
+    if not NAME.fullmatch(name) or name == _LATEST:
         raise RingmasterError(
             f"NAME={name!r}: up to 100 letters, digits and . _ + -, a letter or digit first, and not '{_LATEST}'"
         )
@@ -102,6 +104,17 @@ def create(folder: JobFolder, plan: Plan, *, inherits: JobFolder | None = None) 
         ) from error
 
 
+def discard(folder: JobFolder) -> None:
+    """Remove the folder of a job that never started; `runs/latest` names the newest of the others again, if any."""
+    shutil.rmtree(folder.path, ignore_errors=True)
+    link = folder.path.parent / _LATEST
+    if link.is_symlink() and not link.exists():
+        others = [path for path in folder.path.parent.iterdir() if path.is_dir() and not path.is_symlink()]
+        link.unlink()
+        if others:
+            _point_latest(JobFolder(path=max(others, key=lambda path: path.stat().st_mtime)))
+
+
 def _fill(folder: JobFolder, plan: Plan, inherits: JobFolder | None) -> None:
     folder.logs.mkdir()
     folder.checkpoints.mkdir()
@@ -131,6 +144,8 @@ class Earlier:
     data: str | None
     launch_style: str
     """The flag its ranks were given their local rank by, else empty."""
+    ranks: int | None = None
+    """Its `RANKS`."""
 
 
 def earlier(runs: Path, name: str) -> Earlier:
@@ -140,21 +155,25 @@ def earlier(runs: Path, name: str) -> Earlier:
         RingmasterError: there is no such job (2), or it has no checkpoint (4).
     """
     folder = JobFolder(path=(runs / name).resolve())  # RESUME=latest is the job the link names
-    if not _NAME.fullmatch(name) or not folder.path.is_dir():
+    if not NAME.fullmatch(name) or not folder.path.is_dir():
         known = sorted(path.name for path in runs.glob("*") if path.is_dir() and not path.is_symlink())
-        raise RingmasterError(f"RESUME={name}: no such job; there are: {', '.join(known[-5:]) or 'none'}")
+        raise RingmasterError(
+            f"RESUME={name}: no such job here; there are: {', '.join(known[-5:]) or 'none'} "
+            f"(make logs NAME={name} fetches one from its nodes)"
+        )
     try:
         plan = json.loads(folder.plan.read_text())
         script, arguments = plan["script"], tuple(plan["arguments"])
-        data, launch_style = plan["data"], plan["launch_style"]
+        data, launch_style, ranks = plan["data"], plan["launch_style"], plan.get("ranks")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RingmasterError(f"RESUME={name}: {folder.plan} can't be used ({error})") from error
     if not any(not path.match(_SPOILT) for path in folder.checkpoints.glob("*")):
         raise RingmasterError(
-            f"RESUME={name}: {folder.checkpoints} has no valid checkpoint; start a new job without RESUME",
+            f"RESUME={name}: {folder.checkpoints} has no valid checkpoint; start a new job without RESUME "
+            f"(of a job on a cluster: make logs NAME={name} fetches them first)",
             exit_code=ExitCode.CLUSTER,
         )
-    return Earlier(folder=folder, script=script, arguments=arguments, data=data, launch_style=launch_style)
+    return Earlier(folder=folder, script=script, arguments=arguments, data=data, launch_style=launch_style, ranks=ranks)
 
 
 def inherit_checkpoints(source: JobFolder, target: JobFolder, *, linked: bool) -> None:

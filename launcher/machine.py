@@ -7,14 +7,14 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launcher.errors import ExitCode, RingmasterError
 
 LOOPBACK = "127.0.0.1"
 # Below Linux's ephemeral ports (32768 and up), so that no outgoing connection takes the port between choice and use.
-_PORTS = range(20000, 32000)
+PORTS = range(20000, 32000)
 
 
 def cores() -> int:
@@ -75,14 +75,23 @@ def interfaces() -> list[str]:
 
 
 def free_port(address: str) -> int:
-    """A TCP port that can be bound at `address` now; starts anywhere, so that two jobs at once do not collide."""
-    start = random.randrange(len(_PORTS))  # noqa: S311 - no secret
-    for offset in range(len(_PORTS)):
-        port = _PORTS[(start + offset) % len(_PORTS)]
-        if port_is_free(address, port):
+    """A TCP port for the rendezvous that can be bound at `address` now, as can the next. Raises as `first_free`."""
+    return first_free(lambda port: port_is_free(address, port) and port_is_free(address, port + 1), address)
+
+
+def first_free(is_free: Callable[[int], bool], where: str) -> int:
+    """The first port that `is_free`; starts anywhere, so that two jobs at once do not collide.
+
+    Raises:
+        RingmasterError: none is, on the machine that is called `where`.
+    """
+    start = random.randrange(len(PORTS))  # noqa: S311 - no secret
+    for offset in range(len(PORTS)):
+        port = PORTS[(start + offset) % len(PORTS)]
+        if is_free(port):
             return port
     raise RingmasterError(
-        f"every port from {_PORTS.start} to {_PORTS.stop - 1} on {address} is in use; see who: ss -ltnp",
+        f"every port from {PORTS.start} to {PORTS.stop - 1} on {where} is in use; see who, there: ss -ltnp",
         exit_code=ExitCode.NOT_STARTED,
     )
 

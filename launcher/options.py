@@ -9,7 +9,9 @@ from launcher.errors import RingmasterError
 from launcher.job import Earlier
 from launcher.plan import TUNABLE
 from launcher.program import ROOT, Program
-from launcher.request import Request, parse_gpus, parse_nodes
+from launcher.rank import parse_secrets
+from launcher.request import Request, parse_gpus, parse_nodes, parse_ranks
+from trainer import config as trainer_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +20,7 @@ class TrainOptions:
 
     nodes: str = ""
     gpus: str = ""
+    ranks: str = ""
     script: str = ""
     args: str = ""
     data: str = ""
@@ -26,7 +29,9 @@ class TrainOptions:
     inventory: str = ""
     limit: str = ""
     launch_style: str = ""
+    secrets: str = ""
     dry_run: str = ""
+    detach: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
@@ -37,16 +42,26 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         script = script or from_job.script or ""
         data = data or from_job.data or ""
         arguments = arguments or from_job.arguments
+    secrets = _secrets(options.secrets) if options.secrets else None
+    copy = _existing(data) if data else None
+    if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
+        raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
     style = options.launch_style
     if from_job and not style and not options.script:
         style = "1" if from_job.launch_style else "0"
     if style not in {"", "0", "1"}:
         raise RingmasterError(f"LAUNCH_STYLE={style}: must be 1 (the script parses --local-rank) or 0")
+    ranks = parse_ranks(options.ranks)
+    if from_job and not options.script:
+        ranks = ranks or from_job.ranks
     return Request(
         nodes=parse_nodes(options.nodes),
         gpus=parse_gpus(options.gpus),
+        ranks=ranks,
+        strategy="" if script else trainer_config.strategy(arguments),
         program=_program(script, arguments, style),
-        data=_existing(data) if data else None,
+        data=copy,
+        secrets=secrets,
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
     )
 
@@ -64,6 +79,18 @@ def _existing(data: str) -> Path:
             f"DATA: {data}: no such file or folder; three ways to the data: the right path of your copy, "
             "DATA left away to fetch it, or ARGS='--dataset synthetic'"
         )
+    return path
+
+
+def _secrets(given: str) -> Path:
+    """The secrets' file, if it is one; what stands in it is never shown."""
+    path = Path(given).expanduser().absolute()
+    try:
+        parse_secrets(path.read_bytes())
+    except OSError as error:
+        raise RingmasterError(f"SECRETS: {given}: can't be read ({error.strerror})") from error
+    except ValueError as error:
+        raise RingmasterError(f"SECRETS: {given}: {error}") from error
     return path
 
 

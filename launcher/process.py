@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from launcher.errors import ExitCode, RingmasterError
 from launcher.machine import holds_connection
 from launcher.plan import NodePlan
 from launcher.rank import die_with_parent
+from launcher.runtime import NotStartedError
 from launcher.sweep import sweep
 
 _LABEL = "RINGMASTER_LABEL"
@@ -24,6 +24,7 @@ class ProcessNode:
     def __init__(self, plan: NodePlan, port: int, process: "subprocess.Popen[bytes]") -> None:
         self.plan = plan
         self.ranks: dict[int, int] = {}
+        self.lost: str | None = None  # a process of this machine can't be
         self._port = port
         self._process = process
 
@@ -45,6 +46,10 @@ class ProcessNode:
             return bool(self.ranks) or holds_connection(self._process.pid, self._port)
         except OSError:  # it ended just now
             return False
+
+    def out_of_memory(self) -> str | None:
+        """Nothing here tells: the kernel's log says what it killed, to root."""
+        return None
 
     def signal_ranks(self, signum: int, only: int | None = None) -> None:
         """Hand a signal to every rank's program, or to that of one rank."""
@@ -70,17 +75,41 @@ class ProcessNode:
 class ProcessRuntime:
     """Starts nodes as processes, and proves at the end that none is left."""
 
+    survives = False
+
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Args: environment: the user's own, which every process inherits."""
         self._label = uuid.uuid4().hex
         self._inherited = {key: value for key, value in environment.items() if not _private(key)}
 
-    def start(self, node: NodePlan, port: int) -> ProcessNode:
-        """Start a node's agent.
+    def start(self, nodes: Sequence[NodePlan], port: int) -> list[ProcessNode]:
+        """Start every node's agent; if one can't be, those before it are ended.
 
         Raises:
-            RingmasterError: the program can't be started.
+            NotStartedError: a program can't be started.
         """
+        started: list[ProcessNode] = []
+        try:
+            for node in nodes:
+                started.append(self._start(node, port))
+        except BaseException:
+            for each in started:
+                each.kill()
+            raise
+        return started
+
+    def watch(self) -> tuple[str, ...]:
+        """Nodes that are out of reach: never a process of this machine."""
+        return ()
+
+    def release(self) -> None:
+        """Processes end with whoever started them."""
+
+    def sweep(self) -> int:
+        """Kill whatever still carries the job's label; return how many there were."""
+        return sweep(f"{_LABEL}={self._label}")
+
+    def _start(self, node: NodePlan, port: int) -> ProcessNode:
         try:
             process = subprocess.Popen(
                 node.argv,
@@ -93,15 +122,9 @@ class ProcessRuntime:
                 preexec_fn=lambda: die_with_parent(signal.SIGTERM),
             )
         except OSError as error:
-            raise RingmasterError(
-                f"{node.name}: can't start {node.argv[0]} in {node.working_folder}: {error.strerror}",
-                exit_code=ExitCode.NOT_STARTED,
-            ) from error
+            why = f"can't start {node.argv[0]} in {node.working_folder}: {error.strerror}"
+            raise NotStartedError(node.name, why) from error
         return ProcessNode(node, port, process)
-
-    def sweep(self) -> int:
-        """Kill whatever still carries the job's label; return how many there were."""
-        return sweep(f"{_LABEL}={self._label}")
 
 
 def _private(key: str) -> bool:

@@ -21,15 +21,19 @@ _LOCAL_RANK_FLAGS = ("--local-rank", "--local_rank")
 class Program:
     """A program as torchrun's ranks start it."""
 
-    interpreter_words: tuple[str, ...]
-    """What follows the Python interpreter: `-u script.py`, or `-u -m trainer`."""
     arguments: tuple[str, ...]
     local_rank_flag: str = ""
     """`--local-rank` or `--local_rank` where the script is of the older launch style, else empty."""
     root: Path
     """The code root: the working folder of every rank."""
     script: Path | None = None
-    """The user's script; None is the bundled trainer."""
+    """The user's script, below `root`; None is the bundled trainer."""
+
+    def words(self, code: Path) -> tuple[str, ...]:
+        """What follows the Python interpreter where the code root is at `code`: `-u script.py`, or `-u -m trainer`."""
+        if self.script is None:
+            return ("-u", "-m", TRAINER)
+        return ("-u", str(code / self.script.relative_to(self.root)))
 
 
 def split_arguments(text: str) -> tuple[str, ...]:
@@ -42,7 +46,7 @@ def split_arguments(text: str) -> tuple[str, ...]:
 
 def bundled(arguments: tuple[str, ...]) -> Program:
     """The bundled trainer."""
-    return Program(interpreter_words=("-u", "-m", TRAINER), arguments=arguments, root=ROOT)
+    return Program(arguments=arguments, root=ROOT)
 
 
 def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "") -> Program:
@@ -62,7 +66,6 @@ def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "
     tree = _parse(script)
     found = local_rank_flag(script, tree) if launch_style != "0" else ""
     return Program(
-        interpreter_words=("-u", str(script)),
         arguments=arguments,
         local_rank_flag=found or (_LOCAL_RANK_FLAGS[0] if launch_style == "1" else ""),
         root=code_root(script),

@@ -56,7 +56,7 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
     trust = switch("TRUST", options.trust)
     path = inventory_path(options.inventory)
     hosts = inventory.read(path, limit=options.limit)
-    _refuse_processes(path, hosts)
+    refuse_processes(path, hosts)
     pins = pinned_file(path)
     answers = meet(hosts, pins, trust=trust)
     command = [
@@ -96,13 +96,14 @@ def _refuse_unknown_tags(tags: str) -> None:
             raise RingmasterError(f"TAGS={tags}: there is no role '{tag}'; there are {', '.join(roles)}")
 
 
-def _refuse_processes(path: Path, hosts: Sequence[Host]) -> None:
+def refuse_processes(path: Path, hosts: Sequence[Host]) -> None:
     """Nodes that are processes of this machine need no preparing, and this machine must not get it."""
     processes = [host.name for host in hosts if host.runtime == "process"]
     if processes:
         raise RingmasterError(
-            f"{path}: {', '.join(processes)} is this machine itself (ringmaster_runtime: process), which needs no "
-            "preparing; for a cluster, copy inventory/hosts.example.yml to inventory/hosts.yml and list your machines"
+            f"{path}: {', '.join(processes)} is this machine itself (ringmaster_runtime: process): nothing is "
+            "prepared here, and jobs end with make train; for a cluster, copy inventory/hosts.example.yml to "
+            "inventory/hosts.yml and list your machines"
         )
 
 

@@ -21,9 +21,15 @@ class Request:
     """How many nodes; None: DEFAULT_NODES, or all where there are fewer."""
     gpus: str = "all"
     """Per node: `all`, a count, or device ids with commas."""
+    ranks: int | None = None
+    """Processes per node; None: one for each GPU, or as the inventory says."""
+    strategy: str = ""
+    """The bundled trainer's; empty for scripts, and where its arguments are no good."""
     program: Program
     data: Path | None = None
     """The user's own copy of the data set."""
+    secrets: Path | None = None
+    """A file of `KEY=value` lines, for the program's environment and nobody else's eyes."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables the user has set: they win over the plan's own choice for `TUNABLE` ones."""
 
@@ -44,6 +50,15 @@ def parse_gpus(text: str) -> str:
     if not re.fullmatch(r"all|[0-9]{1,4}|\w[\w-]*(,\w[\w-]*)*,?", text):
         raise RingmasterError(f"GPUS={text}: must be 'all', a count per node, or device ids such as 0,2 (one: 2,)")
     return text
+
+
+def parse_ranks(text: str) -> int | None:
+    """`RANKS`: a whole number from 1 up; empty is one for each GPU, or as the inventory says."""
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,4}", text) or int(text) < 1:
+        raise RingmasterError(f"RANKS={text}: must be a whole number from 1 up, the processes on each node")
+    return int(text)
 
 
 def choose_nodes(nodes: Sequence[T], wanted: int | None) -> Sequence[T]:

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from launcher.container import RUN
 from launcher.job import JobFolder, write_json
 from launcher.plan import Plan
 from launcher.supervise import Outcome
@@ -15,11 +16,26 @@ from trainer.summary import RunFigures, read_records, summarize
 
 
 def finish(
-    folder: JobFolder, plan: Plan, outcome: Outcome, started_at: float, say: Callable[[str], None]
+    folder: JobFolder,
+    plan: Plan,
+    outcome: Outcome,
+    started_at: float,
+    say: Callable[[str], None],
+    *,
+    clock_s: float = 0.0,
+    ended_at: float | None = None,
 ) -> dict[str, Any]:
-    """Write both files and return the summary; a disk that refuses them is said, and changes nothing of the outcome."""
+    """Write both files and return the summary; a disk that refuses them is said, and changes nothing of the outcome.
+
+    Args:
+        clock_s: seconds that the clock of whoever wrote the metrics is ahead of ours.
+        ended_at: unix time; None: now.
+    """
     records = read_records(folder.metrics)
-    made = summary(folder, plan, outcome, summarize(records), started_at, time.time())
+    figures = summarize(records)
+    if figures.first_step_at is not None:
+        figures = replace(figures, first_step_at=figures.first_step_at - clock_s)
+    made = summary(folder, plan, outcome, figures, started_at, ended_at or time.time())
     try:
         write_json(folder.summary, made)
         folder.report.write_text(render(records, made), encoding="utf-8")
@@ -63,4 +79,5 @@ def _inside(folder: JobFolder, checkpoint: str | None) -> str | None:
     if checkpoint is None:
         return None
     path = Path(checkpoint)
-    return str(path.relative_to(folder.path)) if path.is_relative_to(folder.path) else checkpoint
+    own = (top for top in (folder.path, RUN) if path.is_relative_to(top))
+    return next((str(path.relative_to(top)) for top in own), checkpoint)

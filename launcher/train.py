@@ -2,31 +2,28 @@
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
-from importlib import metadata, util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from launcher import dry_run, inventory, machine
-from launcher.errors import ExitCode, RingmasterError
-from launcher.facts import gather, refuse_unseen_gpus
-from launcher.gpus import with_shared_gpus
+from launcher import dry_run, inventory, phases
+from launcher.errors import ExitCode, RingmasterError, StoppedError
+from launcher.first_contact import pinned_file
 from launcher.inventory import Host
-from launcher.job import JobFolder, NameTakenError, choose, create, earlier
+from launcher.job import Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
 from launcher.options import TrainOptions, inventory_path, switch, to_request
-from launcher.plan import Places, Plan, make_plan
-from launcher.process import ProcessRuntime
+from launcher.plan import Plan
 from launcher.program import ROOT
+from launcher.recorded_image import recorded
 from launcher.request import Request, choose_nodes
 from launcher.screen import Screen
+from launcher.site import Site, SiteJob
 from launcher.summary import finish
 from launcher.supervise import Outcome, Supervisor
 from trainer import config as trainer_config
 from trainer.errors import UserError
 
 RUNS = ROOT / "runs"
-_VENV = ROOT / ".venv"
 
 
 def run(options: TrainOptions, *, started_at: float) -> int:
@@ -40,53 +37,76 @@ def run(options: TrainOptions, *, started_at: float) -> int:
     """
     from_job = earlier(RUNS, options.resume) if options.resume else None
     asked = to_request(options, from_job)
+    detach = switch("DETACH", options.detach)
     if asked.program.script is None and {"-h", "--help"} & set(asked.program.arguments):
         print(trainer_config.usage())
         return ExitCode.SUCCEEDED
-    hosts = inventory.read(inventory_path(options.inventory), limit=options.limit)
-    made, folder = _planned(options, asked, hosts, resumes=from_job is not None)
-    if switch("DRY_RUN", options.dry_run):
-        dry_run.show(made)
-        return ExitCode.SUCCEEDED
-    _install_torch()
-    if made.script is not None:  # the bundled trainer looks for itself, without another import of torch
-        refuse_unseen_gpus(made)
-    while True:
+    path = inventory_path(options.inventory)
+    hosts = choose_nodes(inventory.read(path, limit=options.limit), asked.nodes)
+    phases.mark("inventory read")
+    with _site(path, hosts) as site:
+        phases.mark("connected")
+        made, folder = _planned(options, asked, site, from_job)
+        phases.mark("nodes looked at, job planned")
+        if switch("DRY_RUN", options.dry_run):
+            dry_run.show(made)
+            return ExitCode.SUCCEEDED
+        if detach and made.nodes[0].container is None:
+            raise RingmasterError("DETACH=1: processes on this machine end with the launcher; jobs on a cluster go on")
+        site.prepare(made)
+        made, folder = _created(options, asked, site, from_job, made, folder)
         try:
-            create(folder, made, inherits=from_job.folder if from_job else None)
-            break
-        except NameTakenError:
-            if options.name:
-                raise
-            made, folder = _planned(options, asked, hosts, resumes=from_job is not None)
-    return _carry_out(made, folder, started_at)
+            site.place(made, folder, asked)
+        except BaseException:
+            discard(folder)
+            raise
+        phases.mark("folders made, code placed")
+        return _carry_out(made, folder, site, started_at, detach=detach)
 
 
-def _planned(options: TrainOptions, asked: Request, hosts: Sequence[Host], *, resumes: bool) -> tuple[Plan, JobFolder]:
+@contextmanager
+def _site(path: Path, hosts: Sequence[Host]) -> Iterator[Site]:
+    """The place where these nodes are; connections to them end with it."""
+    runtimes = {host.runtime for host in hosts}
+    if len(runtimes) > 1:
+        raise RingmasterError(f"{path}: nodes with ringmaster_runtime process and docker can't be in one job")
+    # Only what is used is imported: torch-free start-up is part of the time to the first step.
+    if runtimes == {"process"}:
+        from launcher.local_site import LocalSite
+
+        yield LocalSite(hosts)
+        return
+    from launcher.cluster_site import ClusterSite
+    from launcher.remote import connected
+
+    pins = pinned_file(path)
+    with connected(hosts, pins) as remotes:
+        yield ClusterSite(hosts, remotes, pins, image=recorded(path, hosts), say=_say)
+
+
+def _say(text: str) -> None:
+    print(f"ringmaster: {text}", flush=True)
+
+
+def _planned(options: TrainOptions, asked: Request, site: Site, from_job: Earlier | None) -> tuple[Plan, JobFolder]:
     folder = choose(RUNS, options.name)
-    made = _plan(folder, asked, hosts, resumes=resumes)
+    made = site.plan(folder, asked, resumes=from_job is not None)
     _check_trainer_arguments(made)
     return made, folder
 
 
-def _plan(folder: JobFolder, asked: Request, hosts: Sequence[Host], *, resumes: bool) -> Plan:
-    found = gather(choose_nodes(hosts, asked.nodes))
-    settings = found[0].settings
-    for name in ("gpus", "data_dir"):
-        if len({str(fact.settings.get(name)) for fact in found}) > 1:
-            raise RingmasterError(f"ringmaster_{name} differs between nodes, but they are one machine; give one value")
-    gpus = str(settings["gpus"]) if "gpus" in settings and asked.gpus == "all" else asked.gpus
-    facts = with_shared_gpus(found, gpus)
-    places = Places(
-        run=folder.path,
-        data=Path(settings.get("data_dir", ROOT / "data")),
-        checkpoints=folder.checkpoints,
-        rank_program=ROOT / "launcher" / "rank.py",
-        python=Path(sys.executable),
-        torchrun=Path(sys.executable).with_name("torchrun"),
-    )
-    port = machine.free_port(facts[0].address)
-    return make_plan(folder.name, asked, facts, places, port, resumes=resumes)
+def _created(
+    options: TrainOptions, asked: Request, site: Site, from_job: Earlier | None, made: Plan, folder: JobFolder
+) -> tuple[Plan, JobFolder]:
+    """Make the job's folder; where another launcher took a name that we made up, make up another."""
+    while True:
+        try:
+            create(folder, made, inherits=from_job.folder if from_job else None)
+            return made, folder
+        except NameTakenError:
+            if options.name:
+                raise
+            made, folder = _planned(options, asked, site, from_job)
 
 
 def _check_trainer_arguments(made: Plan) -> None:
@@ -100,48 +120,58 @@ def _check_trainer_arguments(made: Plan) -> None:
         raise RingmasterError(f"ARGS: {error}", exit_code=ExitCode(error.exit_code)) from error
 
 
-def _install_torch() -> None:
-    """Processes on this machine need torch; whoever only controls a cluster never installs it."""
-    if Path(sys.prefix) == _VENV:
-        code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
-        if code != 0:
-            raise RingmasterError("PyTorch could not be installed, see above", exit_code=ExitCode.NOT_STARTED)
-    elif util.find_spec("torch") is None:
-        raise RingmasterError(
-            f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
-            exit_code=ExitCode.NOT_STARTED,
-        )
-
-
-def _carry_out(made: Plan, folder: JobFolder, started_at: float) -> int:
+def _carry_out(made: Plan, folder: JobFolder, site: Site, started_at: float, *, detach: bool) -> int:
+    job = site.job(made, folder)
     with Screen(made) as screen:
-        screen.banner(_versions())
+        screen.banner(site.versions)
+        if detach:
+            _start_alone(job, made, folder)
+            screen.note(f"job {made.name} runs; make logs NAME={made.name} follows it, make stop ends it")
+            return ExitCode.SUCCEEDED
         try:
-            outcome = Supervisor(made, folder, ProcessRuntime(os.environ), screen).run()
+            outcome = Supervisor(made, folder, job.runtime, screen).run()
         except Exception:
-            finish(folder, made, Outcome(state="failed", exit_code=ExitCode.FAILED), started_at, screen.note)
+            if job.runtime.survives:
+                screen.note(f"job {made.name} goes on, if it was started: see make status, make logs, make stop")
+            else:
+                failed = Outcome(state="failed", exit_code=ExitCode.FAILED)
+                finish(folder, made, failed, started_at, screen.note)
             raise
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes milliseconds, and must be written
-    summary = finish(folder, made, outcome, started_at, screen.note)
+        outcome, whole = _collected(job, outcome, made, screen)
+    if outcome.state == "detached":
+        return outcome.exit_code
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # what is left takes little, and must be written
+        signal.signal(signum, signal.SIG_IGN)
+    summary = finish(folder, made, outcome, started_at, screen.note, clock_s=job.clock_s)
+    phases.write(started_at)
+    if whole:
+        job.close(outcome)
     if outcome.failure:
-        screen.failure(outcome.failure, _shown(folder.logs / f"{outcome.failure.node}.log"))
-    screen.result(summary, _shown(folder.report))
+        screen.failure(outcome.failure, shown(folder.logs / f"{outcome.failure.node}.log"))
+    screen.result(summary, shown(folder.report))
     return outcome.exit_code
 
 
-def _versions() -> str:
-    found = {name: _version(name) for name in ("torch", "torchvision")}
-    python = ".".join(str(part) for part in sys.version_info[:3])
-    return f"Python {python}, " + ", ".join(f"{name} {version}" for name, version in found.items())
-
-
-def _version(package: str) -> str:
+def _collected(job: SiteJob, outcome: Outcome, made: Plan, screen: Screen) -> tuple[Outcome, bool]:
+    """Bring the results home; return the outcome, and whether the user let that go to its end."""
     try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+        return job.collect(outcome), True
+    except (KeyboardInterrupt, StoppedError):
+        screen.note(f"the job has ended, its results are not all here: make logs NAME={made.name} fetches the rest")
+        return outcome, False
 
 
-def _shown(path: Path) -> str:
+def _start_alone(job: SiteJob, made: Plan, folder: JobFolder) -> None:
+    """Start a job that nobody follows; one that can't be started leaves nothing, here or there."""
+    try:
+        job.runtime.start(made.nodes, made.port)
+    except BaseException:
+        job.close(Outcome(state="failed", exit_code=ExitCode.NOT_STARTED, started=False))
+        discard(folder)
+        raise
+    job.runtime.release()
+
+
+def shown(path: Path) -> str:
     """A path as short as it can be from where the user is."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

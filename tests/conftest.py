@@ -4,8 +4,28 @@ import os
 
 import pytest
 
+from tests.lab import engine
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """A typo in LAB must not turn required tests into skipped ones."""
     if os.environ.get("RINGMASTER_LAB", "") not in {"", "required"}:
         raise pytest.UsageError(f"LAB={os.environ['RINGMASTER_LAB']}: must be 'required' or empty")
+
+
+def required() -> bool:
+    return os.environ.get("RINGMASTER_LAB") == "required"
+
+
+def kept() -> bool:
+    """While tests are written: use the tests' labs again as they are, and leave them up for the next run."""
+    return os.environ.get("RINGMASTER_LAB_REUSE") == "1"
+
+
+@pytest.fixture(scope="session")
+def an_engine() -> None:
+    """A Docker engine: found; with LAB=required installed and started where there is none."""
+    if required():
+        engine.ensure()
+    elif engine.connect() is None:
+        pytest.skip("no Docker engine answers here (make test LAB=required installs and starts one)")

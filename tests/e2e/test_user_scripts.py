@@ -27,6 +27,29 @@ if dist.get_rank() == 0:
         print(json.dumps({"kind": "epoch", "epoch": 1, "step": 3, "test_accuracy": 0.75}), file=file)
 dist.destroy_process_group()
 """
+SPAWNS = """
+import os, socket
+import torch, torch.distributed as dist, torch.multiprocessing as processes
+
+def meet(place, address, world):
+    dist.init_process_group("gloo", init_method=address, rank=place, world_size=world)
+    total = torch.tensor([float(place)])
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+    if place == 0:
+        print(address.rpartition(":")[0], world, total.item(), flush=True)
+
+def first(place, node, nodes):
+    meet(2 * node + place, f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", 2 * nodes)
+
+if __name__ == "__main__":
+    node, nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    processes.spawn(first, (node, nodes), nprocs=2)  # all nodes' processes at the address that torchrun named
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes.spawn(meet, (f"tcp://127.0.0.1:{port}", 2), nprocs=2)  # this node's at one of their own
+"""
 FAILS = """
 import os, sys, time
 import torch.distributed as dist
@@ -81,6 +104,14 @@ def test_a_launch_style_script_is_detected_and_said_aloud(train: Trainer, script
     assert job.exit_code == 0, job.output
     assert job.lines_of("node1:0") == ["{'local_rank': 0, 'lr': '1'}"]
     assert f"launch-style script: each rank is given {flag}=" in job.output
+
+
+def test_a_script_that_starts_its_own_processes(train: Trainer, script: Script) -> None:
+    job = train(RANKS=1, SCRIPT=script(SPAWNS))
+    assert job.exit_code == 0, job.output
+    assert job.lines_of("node1:0") == ["tcp://127.0.0.1 4 6.0", "tcp://127.0.0.1 2 1.0"]
+    assert job.lines_of("node2:1") == ["tcp://127.0.0.1 2 1.0"]
+    assert "one process per node" in job.output
 
 
 def test_a_rank_that_raises_stops_all_and_is_named(train: Trainer, script: Script) -> None:

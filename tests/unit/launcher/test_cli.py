@@ -9,16 +9,17 @@ from collections.abc import Callable
 import pytest
 
 from launcher.cli import leave_with
-from launcher.errors import ExitCode, RingmasterError
+from launcher.errors import ExitCode, RingmasterError, StoppedError
 from launcher.program import ROOT
 
 
 @pytest.fixture(autouse=True)
 def own_signals() -> object:
-    """leave_with sets a handler, as a process of its own would."""
-    before = signal.getsignal(signal.SIGTERM)
+    """leave_with sets handlers, as a process of its own would."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 def left(verb: Callable[[], int], capsys: pytest.CaptureFixture[str], *, debug: bool = False) -> tuple[int, str, str]:
@@ -45,6 +46,7 @@ def test_done(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (RingmasterError("node1: no"), 2, "ringmaster: node1: no\n"),
         (RingmasterError("no", exit_code=ExitCode.CLUSTER), 4, "ringmaster: no\n"),
+        (StoppedError(), 143, "ringmaster: stopped before anything was started\n"),
         (KeyboardInterrupt(), 130, "ringmaster: stopped before anything was started\n"),
         (ZeroDivisionError("oh"), 1, "ringmaster: a mistake in Ringmaster: ZeroDivisionError: oh"),
     ],
@@ -57,6 +59,35 @@ def test_errors_are_one_line(capsys: pytest.CaptureFixture[str], error: Exceptio
 
 def test_a_traceback_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in left(fails(ZeroDivisionError()), capsys, debug=True)[2]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_who_is_told_to_end_clears_up_first(capsys: pytest.CaptureFixture[str], signum: signal.Signals) -> None:
+    cleared: list[bool] = []
+
+    def verb() -> int:
+        try:
+            signal.raise_signal(signum)
+        finally:
+            cleared.append(True)
+        return 0
+
+    signal.signal(signum, signal.SIG_DFL)
+    assert left(verb, capsys) == (
+        143,
+        "ringmaster: exit 143 (stopped by SIGTERM)",
+        "ringmaster: stopped before anything was started\n",
+    )
+    assert cleared == [True]
+
+
+def test_a_closed_terminal_that_was_to_be_ignored_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    def verb() -> int:
+        signal.raise_signal(signal.SIGHUP)
+        return 0
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    assert left(verb, capsys) == (0, "ringmaster: exit 0 (succeeded)", "")
 
 
 def test_a_reader_that_has_read_enough() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from launcher.failure import RankEnd, exception_line, root_cause
+from launcher.failure import RankEnd, root_cause
 
 RAISED = ("hello", "[rank1]: Traceback (most recent call last):", "[rank1]:   File …", "[rank1]: ValueError: boom")
 PEER = (
@@ -38,6 +38,29 @@ def test_a_killed_rank_explains_the_others() -> None:
     assert failure.hint is not None and "memory" in failure.hint
 
 
+ABORT = ("terminate called without an active exception", "Fatal Python error: Aborted", "", "Thread 0x1 (most recent …")
+"""Of one of Gloo's threads, caught by the end of Python."""
+HANDLED = ("Traceback (most recent call last):", "  1 / 0", "ZeroDivisionError: division by zero", "goes on")
+
+
+def test_an_abort_while_python_ends_hides_neither_the_exception_nor_the_lost_peer() -> None:
+    aborted: dict[str, Any] = {"exit_code": 134, "signal": "SIGABRT"}
+    victim = end(0, lines=(*PEER, *ABORT), error_at=98.0, **aborted)
+    failure = root_cause([victim, end(1, lines=(*RAISED, *ABORT), error_at=98.5, **aborted)])
+    assert failure is not None
+    assert (failure.rank, failure.exit_code, failure.signal, failure.reason) == (1, 1, None, "ValueError: boom")
+    assert failure.log_tail == RAISED
+
+
+@pytest.mark.parametrize(
+    ("lines", "hint"),
+    [((*HANDLED, *ABORT), "docs/jobs.md"), (("epoch 8", *ABORT), "docs/jobs.md"), (RAISED, "gave up")],
+)
+def test_any_other_abort_is_the_cause(lines: tuple[str, ...], hint: str) -> None:
+    failure = root_cause([end(1, lines=lines, exit_code=134, signal="SIGABRT", error_at=98.5)])
+    assert failure is not None and failure.reason == "killed by SIGABRT" and hint in (failure.hint or "")
+
+
 def test_ranks_that_were_told_to_stop_explain_nothing() -> None:
     told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, ended_at=1.0)
     failure = root_cause([told, end(1, lines=RAISED, error_at=98.5)])
@@ -48,9 +71,6 @@ def test_a_rank_that_lost_its_peer_and_was_then_told_to_stop_explains_nothing_ei
     told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=PEER, error_at=97.0)
     failure = root_cause([told, end(1, exit_code=137, signal="SIGKILL", ended_at=98.0)])
     assert failure is not None and failure.rank == 1
-
-
-HANDLED = ("Traceback (most recent call last):", "  1 / 0", "ZeroDivisionError: division by zero", "goes on")
 
 
 def test_an_error_that_was_handled_explains_nothing() -> None:
@@ -85,24 +105,6 @@ def test_only_lost_peers_still_name_one() -> None:
     assert failure is not None and failure.rank == 1
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (RAISED, "ValueError: boom"),
-        (
-            ("Traceback (most recent call last):", "  x", "KeyError: 'a'", "", "During …", "", *RAISED),
-            "ValueError: boom",
-        ),
-        (("Traceback (most recent call last):", "  x", "my.own.Oops", "exit"), "my.own.Oops"),
-        (("ValueError: printed, not raised",), None),
-        (("Traceback (most recent call last):",), None),
-        ((), None),
-    ],
-)
-def test_exception_line(lines: tuple[str, ...], expected: str | None) -> None:
-    assert exception_line(lines) == expected
-
-
 def test_an_exit_code_with_the_last_line() -> None:
     failure = root_cause([end(0, exit_code=5, lines=("trainer: error: no", "  "))])
     assert failure is not None and failure.reason == "exited with code 5: trainer: error: no"
@@ -122,3 +124,19 @@ def test_hints(line: str, hint: str | None) -> None:
     failure = root_cause([end(0, lines=("Traceback (most recent call last):", " x", line))])
     assert failure is not None
     assert hint in failure.hint if hint and failure.hint else failure.hint is hint
+
+
+def test_memory_that_ran_out_says_where() -> None:
+    failure = root_cause([end(1, exit_code=137, signal="SIGKILL", out_of_memory="node2 (limit 512 MiB)")])
+    assert failure is not None
+    assert (failure.reason, failure.signal) == ("out of memory on node2 (limit 512 MiB)", "SIGKILL")
+    assert failure.hint is not None and "a node with more memory" in failure.hint
+
+
+def test_a_lost_node_explains_those_that_lost_it() -> None:
+    lost = end(None, node="node2", lost="no answer for 8 s", ended_at=108.0)
+    failure = root_cause([end(0, lines=PEER, error_at=101.0), lost])
+    assert failure is not None
+    assert (failure.node, failure.rank, failure.exit_code) == ("node2", None, None), "how it ended nobody knows"
+    assert failure.reason == "the node is lost: no answer for 8 s"
+    assert failure.hint is not None and "switched on" in failure.hint

@@ -97,12 +97,39 @@ class TestResume:
 
     def test_no_such_job(self, tmp_path: Path) -> None:
         for name in ("none", "../x", "latest"):
-            with pytest.raises(RingmasterError, match="no such job") as raised:
+            with pytest.raises(RingmasterError, match=f"no such job here; .*make logs NAME={name} fetches") as raised:
                 job.earlier(tmp_path, name)
             assert raised.value.exit_code == ExitCode.USAGE
 
     def test_nothing_to_continue_from_is_never_a_start_from_scratch(self, tmp_path: Path) -> None:
         (self.earlier(tmp_path).checkpoints / "step-2.pt.bad").write_bytes(b"2")
-        with pytest.raises(RingmasterError, match="no valid checkpoint") as raised:
+        with pytest.raises(RingmasterError, match=r"no valid checkpoint; .*make logs NAME=one fetches them") as raised:
             job.earlier(tmp_path, "one")
         assert raised.value.exit_code == ExitCode.CLUSTER
+
+
+def test_a_job_that_never_started_leaves_no_trace(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        job.create(job.choose(tmp_path, name), made(facts(1)))
+    job.discard(job.JobFolder(path=tmp_path / "second"))
+    assert (tmp_path / "latest").readlink() == Path("first")
+    job.choose(tmp_path, "second")
+    job.discard(job.JobFolder(path=tmp_path / "first"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_to_discard_an_older_job_leaves_latest_alone(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        job.create(job.choose(tmp_path, name), made(facts(1)))
+    job.discard(job.JobFolder(path=tmp_path / "first"))
+    assert (tmp_path / "latest").readlink() == Path("second")
+
+
+def test_every_name_that_we_give_in_a_jobs_folder_is_ours(tmp_path: Path) -> None:
+    """What the job itself writes under such a name is laid aside (`launcher.mirror`)."""
+    folder = job.JobFolder(path=tmp_path / "job")
+    job.create(folder, made(facts(1)))
+    given = (folder.plan, folder.summary, folder.report, folder.logs)
+    assert {path.name for path in given} | {"nodes"} == job.OURS
+    assert {path.name for path in folder.path.iterdir()} <= job.OURS | {"checkpoints"}
+    assert not {folder.metrics.name, folder.checkpoints.name} & job.OURS, "these are the job's to write"

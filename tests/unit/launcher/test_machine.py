@@ -15,7 +15,7 @@ def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert not machine.port_is_free(machine.LOOPBACK, port)
-        monkeypatch.setattr(machine, "_PORTS", range(port, port + 2))
+        monkeypatch.setattr(machine, "PORTS", range(port, port + 2))
         monkeypatch.setattr(machine.random, "randrange", lambda _: 0)
         assert machine.free_port(machine.LOOPBACK) == port + 1
 

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import plan
+from launcher.container import ContainerFacts
 from launcher.errors import ExitCode, RingmasterError
 from launcher.plan import NodeFacts, Places, Plan
 from launcher.program import Program
+from launcher.rank import command, decoded
 from launcher.request import Request
 
 PLACES = Places(
@@ -22,7 +24,8 @@ PLACES = Places(
     checkpoints=Path("/runs/job/checkpoints"),
     rank_program=Path("/launcher/rank.py"),
     python=Path("/bin/python"),
-    torchrun=Path("/bin/torchrun"),
+    code=Path("/code"),
+    agent=("/bin/torchrun",),
 )
 
 
@@ -42,9 +45,7 @@ def facts(count: int, gpus: tuple[str, ...] = (), address: str = "127.0.0.1", **
 
 
 def request(*arguments: str, **fields: Any) -> Request:
-    return Request(
-        program=Program(interpreter_words=("-u", "my script.py"), arguments=arguments, root=Path("/code")), **fields
-    )
+    return Request(program=Program(arguments=arguments, root=Path("/checkout")), **fields)
 
 
 def made(nodes: list[NodeFacts], asked: Request | None = None) -> Plan:
@@ -62,7 +63,7 @@ def test_two_cpu_nodes() -> None:
     assert first.environment["OMP_NUM_THREADS"] == "4", "eight cores, two ranks on the machine"
     assert first.environment["GLOO_SOCKET_IFNAME"] == "lo"
     assert first.environment["NCCL_SOCKET_IFNAME"] == "=lo"
-    assert first.environment["RINGMASTER_PROGRAM"] == "/bin/python -u 'my script.py'"
+    assert first.environment["RINGMASTER_PROGRAM"] == "/bin/python -u -m trainer"
     assert first.environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
@@ -89,7 +90,7 @@ def test_the_jobs_own_variables_are_nobodys_to_override() -> None:
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
 def test_arguments_reach_the_environment_byte_for_byte(arguments: list[str]) -> None:
     environment = made(facts(1), request(*arguments)).nodes[0].environment
-    assert shlex.split(environment["RINGMASTER_ARGUMENTS"]) == arguments
+    assert shlex.split(decoded(environment["RINGMASTER_ARGUMENTS"])) == arguments
 
 
 class TestBackend:
@@ -136,12 +137,118 @@ class TestRanks:
 
 
 def test_the_users_data_is_given_to_their_script_and_never_written_to_by_the_trainer() -> None:
-    theirs = replace(request(data=Path("/own")), program=replace(request().program, script=Path("/code/x.py")))
-    assert made(facts(1), theirs).nodes[0].environment["DATA_DIR"] == "/own"
-    environment = made(facts(1), request(data=Path("/own"))).nodes[0].environment
+    places, asked = replace(PLACES, own_data=Path("/own")), request(data=Path("/own"))
+    theirs = replace(asked, program=Program(arguments=(), root=Path("/home"), script=Path("/home/my script.py")))
+    environment = plan.make_plan("job", theirs, facts(1), places, 29500).nodes[0].environment
+    assert environment["DATA_DIR"] == "/own"
+    assert environment["RINGMASTER_PROGRAM"] == "/bin/python -u '/code/my script.py'", "as the node sees it"
+    environment = plan.make_plan("job", asked, facts(1), places, 29500).nodes[0].environment
     assert (environment["DATA_DIR"], environment["RINGMASTER_DATA"]) == ("/data", "/own")
 
 
 def test_a_resumed_job_must_not_start_from_scratch() -> None:
     planned = plan.make_plan("job", request(), facts(1), PLACES, 29500, resumes=True)
     assert planned.nodes[0].environment["RINGMASTER_RESUME"] == "1"
+
+
+@given(st.lists(st.text(), max_size=3), st.text())
+def test_a_plan_comes_back_from_its_file(arguments: list[str], note: str) -> None:
+    asked = request(*arguments, data=Path("/own data"))
+    planned = replace(made(facts(2, ("0",)), asked), notes=(note,), code="hash")
+    assert Plan.from_json(json.loads(json.dumps(planned.as_json()))) == planned
+
+
+@pytest.mark.parametrize("change", [{"later": 1}, {"nodes": [{}]}, {"nodes": None}])
+def test_a_plan_of_another_version_is_not_guessed_at(change: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        Plan.from_json({**made(facts(1)).as_json(), **change})
+
+
+@pytest.mark.parametrize("name", ["", "..", "../home", "/etc", "a/b", ".hidden", "-x", "a\nb", "a b", "x" * 254])
+@pytest.mark.parametrize("whose", ["job", "node"])
+def test_names_that_would_be_paths_here_are_refused(name: str, whose: str) -> None:
+    """A plan may come from a node: its names become those of files here."""
+    stored = made(facts(2)).as_json()
+    if whose == "job":
+        stored["name"] = name
+    else:
+        stored["nodes"][1]["name"] = name
+    with pytest.raises(ValueError, match="names that can't be"):
+        Plan.from_json(stored)
+
+
+def test_two_nodes_of_one_name_are_refused() -> None:
+    stored = made(facts(2)).as_json()
+    stored["nodes"][1]["name"] = "node1"
+    with pytest.raises(ValueError, match="names that can't be"):
+        Plan.from_json(stored)
+
+
+@pytest.mark.parametrize("name", ["训练", "gpu-1.rack+2", "7", "x" * 100])
+def test_names_that_people_give_come_back(name: str) -> None:
+    planned = replace(made(facts(1)), name=name)
+    planned = replace(planned, nodes=(replace(planned.nodes[0], name=name),))
+    assert Plan.from_json(json.loads(json.dumps(planned.as_json()))) == planned
+
+
+def test_words_that_are_not_utf8_reach_the_rank_as_they_are() -> None:
+    words = ("--out", "caf\udce9 x")
+    program = Program(arguments=words, root=Path("/home/u"), script=Path("/home/u/tr\udce9.py"))
+    environment = made(facts(1), Request(program=program)).nodes[0].environment
+    "".join(environment.values()).encode()
+    taken = dict(environment)
+    assert command(taken) == ["/bin/python", "-u", "/code/tr\udce9.py", *words]
+
+
+def test_secrets_are_a_path_and_nothing_more() -> None:
+    places = replace(PLACES, secrets=Path("/home/u/secrets"))
+    environment = plan.make_plan("job", request(), facts(1), places, 29500).nodes[0].environment
+    assert environment["RINGMASTER_SECRETS"] == "/home/u/secrets"
+    assert "RINGMASTER_SECRETS" not in made(facts(1)).nodes[0].environment
+
+
+class TestOneProcessPerNode:
+    SCRIPT = Program(arguments=(), root=Path("/checkout"), script=Path("/checkout/spawns.py"))
+
+    def test_a_script_that_starts_its_own_is_started_once_and_has_a_port_for_them(self) -> None:
+        asked = Request(program=self.SCRIPT, ranks=1)
+        planned = made([replace(facts(1, gpus=("0", "1"))[0], address="10.0.0.1")], asked)
+        node = planned.nodes[0]
+        assert (node.ranks, node.devices, planned.backend, planned.ranks) == (1, ("0", "1"), "nccl", 1)
+        assert "--nproc-per-node=1" in node.argv
+        assert node.environment["RINGMASTER_OWN_PORT"] == "29501"
+        assert node.environment["OMP_NUM_THREADS"] == "4", "eight cores, and as many processes as GPUs to be expected"
+        assert any("one process per node" in note for note in planned.notes)
+
+    def test_the_resumed_plan_knows_and_an_older_one_says_nothing(self) -> None:
+        stored = made(facts(1), Request(program=self.SCRIPT, ranks=1)).as_json()
+        assert Plan.from_json(json.loads(json.dumps(stored))).ranks == 1
+        del stored["ranks"]
+        assert Plan.from_json(json.loads(json.dumps(stored))).ranks is None
+
+    @pytest.mark.parametrize("ranks", [None, 2])
+    def test_other_scripts_meet_as_torchrun_says(self, ranks: int | None) -> None:
+        asked = Request(program=self.SCRIPT, ranks=ranks)
+        assert "RINGMASTER_OWN_PORT" not in made(facts(1), asked).nodes[0].environment
+
+    def test_ranks_win_over_the_inventory(self) -> None:
+        assert made(facts(1, ranks_per_node=2), request(ranks=3)).world_size == 3
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "devices"), [("ddp", 2, ("0", "1")), ("dp", 1, ("0", "1")), ("none", 1, ("0",))]
+)
+def test_the_trainers_strategy_decides_on_ranks_and_gpus(strategy: str, ranks: int, devices: tuple[str, ...]) -> None:
+    node = made(facts(1, gpus=("0", "1")), request(strategy=strategy)).nodes[0]
+    assert (node.ranks, node.devices) == (ranks, devices)
+    assert node.environment["CUDA_VISIBLE_DEVICES"] == ",".join(devices)
+
+
+def test_one_gpu_of_several_is_asked_of_the_engine_by_its_id() -> None:
+    container = ContainerFacts(
+        image="i", digest="d", user="1:1", all_gpus=True, comm_env={}, memory=1 << 30, job_dir="/jobs", data_dir="/data"
+    )
+    node = replace(facts(1, gpus=("0", "1"))[0], container=container)
+    planned = made([node], request(strategy="none")).nodes[0].container
+    assert planned is not None
+    assert planned.gpus == "0"

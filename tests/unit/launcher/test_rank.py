@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launcher import rank
 from launcher.program import ROOT
-from launcher.rank import LineSplitter
+from launcher.rank import LineSplitter, decoded, encoded
 from launcher.stream import Event, Line, StreamReader
 
 RANK = [sys.executable, "-IS", str(ROOT / "launcher" / "rank.py")]
@@ -47,10 +47,50 @@ def test_arguments_arrive_byte_for_byte() -> None:
     assert lines == [ascii(list(arguments)).encode()]
 
 
+def test_a_program_with_processes_of_its_own_has_a_port_for_them() -> None:
+    code = "import os; print([os.environ.get(name) for name in ('MASTER_PORT', 'TORCHELASTIC_USE_AGENT_STORE')])"
+    torchrun = {"MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    assert run(code, **torchrun)[1] == [b"['29500', 'True']"]
+    assert run(code, **torchrun, RINGMASTER_OWN_PORT="29501")[1] == [b"['29501', 'False']"]
+
+
+def test_words_that_are_no_utf_8_arrive_too() -> None:
+    """An engine keeps no such bytes in a container's environment."""
+    words = encoded(shlex.join([os.fsdecode(b"\xff'\xc3"), "a b"]))
+    assert words.isascii()
+    _, lines, _ = run("import os, sys; print([os.fsencode(each) for each in sys.argv[1:]])", RINGMASTER_ARGUMENTS=words)
+    assert lines == [ascii([b"\xff'\xc3", b"a b"]).encode()]
+    program = encoded(shlex.join([sys.executable, "-c", "print('here')", os.fsdecode(b"\xff")]))
+    assert run("", RINGMASTER_PROGRAM=program)[1] == [b"here"]
+
+
+@given(st.binary(max_size=20))
+@example(b"hex:6162")
+@example(b"")
+def test_words_come_back_as_they_were(content: bytes) -> None:
+    words = os.fsdecode(content)
+    assert decoded(encoded(words)) == words
+    encoded(words).encode()  # or an engine would spoil it
+
+
+def test_ordinary_words_stay_readable() -> None:
+    assert encoded("python 'a b' schön 训练") == "python 'a b' schön 训练"
+
+
 def test_launch_style_gets_its_local_rank_before_the_arguments() -> None:
     code = "import sys; print(sys.argv[1:])"
     _, lines, _ = run(code, "--lr", "1", RINGMASTER_LOCAL_RANK_FLAG="--local_rank")
     assert lines == [b"['--local_rank=1', '--lr', '1']"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the others' kernels choose by themselves")
+def test_where_memory_runs_out_the_program_goes_before_whoever_watches_it() -> None:
+    code = (
+        "import os; print(*(open(f'/proc/{each()}/oom_score_adj').read().strip() for each in (os.getpid, os.getppid)))"
+    )
+    _, lines, _ = run(code)
+    program, parent = map(int, lines[0].split())
+    assert program > parent
 
 
 def test_an_exception_is_reported_with_its_time() -> None:
@@ -159,3 +199,17 @@ def test_what_is_no_frame_is_the_agents() -> None:
     items = [*reader.feed(data), *reader.feed(b"")]
     assert [item.text for item in items if isinstance(item, Line)] == data.split(b"\n")
     assert all(item.rank is None for item in items)
+
+
+@pytest.mark.parametrize(
+    ("data", "before", "began"),
+    [
+        (b"all is well", 97.0, 97.0),
+        (b"x\nTraceback (most recent call last):\n", 97.0, 100.0),
+        (b"terminate called without an active exception\n", 97.0, 97.0),
+        (b"Fatal Python error: Aborted\n", 90.0, 100.0),
+        (b"Fatal Python error: Segmentation fault\n", None, 100.0),
+    ],
+)
+def test_an_abort_soon_after_a_traceback_is_its_consequence(data: bytes, before: float | None, began: float) -> None:
+    assert rank._trouble(data, 100.0, before) == began

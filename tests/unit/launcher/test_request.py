@@ -3,13 +3,19 @@
 import pytest
 
 from launcher.errors import RingmasterError
-from launcher.request import choose_nodes, parse_gpus, parse_nodes
+from launcher.request import choose_nodes, parse_gpus, parse_nodes, parse_ranks
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "abc", "1.5", "2 ", "٣", "99999999999"])
 def test_bad_node_counts(text: str) -> None:
     with pytest.raises(RingmasterError, match="NODES"):
         parse_nodes(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "all", "1.5", "99999"])
+def test_bad_rank_counts(text: str) -> None:
+    with pytest.raises(RingmasterError, match="RANKS"):
+        parse_ranks(text)
 
 
 @pytest.mark.parametrize("text", ["-1", "a b", "0,,1", "1.5", ";"])

@@ -1,0 +1,237 @@
+"""A job's folder on a node: made, looked at, closed. Runs there, as `python3 -c <this file> VERB …`.
+
+Stands alone: the standard library of Python 3.9, no sibling imports. It prints one JSON object; exit code 3 and a line
+on standard error where it refuses.
+
+<job_dir>/<name>/  plan.json · node (its name in the plan) · token (of whoever made it)
+                   run/ (RUN_DIR) · home/ · code/ (the user's) · secrets
+                   collected (its results were fetched) · stopped (somebody stopped it) · summary.json, log (at its end)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+KEPT = 10
+"""So many jobs that ended, and whose results were fetched, keep their folders; older ones go."""
+_OF_THE_RUN = ("code", "home", "secrets")
+"""What nobody needs any more once a job has ended."""
+_TAIL = 1 << 16
+_WHOSE = "token"
+
+
+class RefusedError(Exception):
+    """The message says why, and what to do."""
+
+
+def prepare(job_dir: str, name: str, owner: str, data_dir: str, token: str) -> dict[str, Any]:
+    """Make the job's folder, with the files of the tar on standard input in it.
+
+    `owner` is `uid:gid`; `token` says whose folder it is, until the job runs.
+    """
+    folder = os.path.join(job_dir, name)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        raise RefusedError(f"there is a job {name} on this node already; choose another NAME") from None
+    except FileNotFoundError:
+        raise RefusedError(f"{job_dir} is not there; make provision makes it") from None
+    try:
+        for below in ("run", "run/checkpoints", "home"):
+            os.makedirs(os.path.join(folder, below), 0o700)
+        os.makedirs(os.path.join(job_dir, ".cache"), 0o700, exist_ok=True)
+        with open(os.path.join(folder, _WHOSE), "w") as file:
+            file.write(token)
+        own = os.path.join(data_dir, "own")  # mounted in every container
+        os.makedirs(own, 0o700, exist_ok=True)
+        _unpack(folder)
+        _give(own, owner, deep=False)
+        _give(folder, owner)
+        _give(os.path.join(job_dir, ".cache"), owner, deep=False)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _prune(job_dir, name)
+    return {}
+
+
+def discard(job_dir: str, name: str, token: str) -> dict[str, Any]:
+    """Remove the folder of a job that never ran, if it is the caller's own."""
+    folder = os.path.join(job_dir, name)
+    try:
+        with open(os.path.join(folder, _WHOSE)) as file:
+            ours = file.read() == token
+    except OSError:
+        ours = False
+    if ours:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {}
+
+
+def mark(job_dir: str, name: str, what: str) -> dict[str, Any]:
+    """Put an empty file `what` into the job's folder."""
+    folder = os.path.join(job_dir, name)
+    if os.path.isdir(folder):
+        with open(os.path.join(folder, what), "w"):
+            pass
+    return {}
+
+
+def close(job_dir: str, name: str) -> dict[str, Any]:
+    """The job has ended and its results were fetched: keep what the tar brings (summary, log), drop what only ran."""
+    folder = os.path.join(job_dir, name)
+    if not os.path.isdir(folder):
+        return {}
+    for below in _OF_THE_RUN:
+        path = os.path.join(folder, below)
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        elif os.path.lexists(path):
+            os.unlink(path)
+    _unpack(folder)
+    return mark(job_dir, name, "collected")
+
+
+def jobs(job_dir: str) -> dict[str, Any]:
+    """Every job that has a folder here."""
+    found = {}
+    for name in sorted(os.listdir(job_dir)) if os.path.isdir(job_dir) else []:
+        folder = os.path.join(job_dir, name)
+        if name.startswith(".") or not _has(folder, "plan.json"):
+            continue
+        found[name] = {
+            "node": _text(os.path.join(folder, "node")),
+            "made_at": os.stat(os.path.join(folder, "plan.json")).st_mtime,
+            "collected": _has(folder, "collected"),
+            "stopped": _has(folder, "stopped"),
+            "summary": _json(os.path.join(folder, "summary.json")),
+            "last": _last_record(os.path.join(folder, "run", "metrics.jsonl")),
+        }
+    return {"jobs": found, "time": time.time()}
+
+
+def _has(folder: str, name: str) -> bool:
+    return os.path.exists(os.path.join(folder, name))
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
+
+
+def _json(path: str) -> Any:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def _last_record(path: str) -> Any:
+    """The last whole line of a metrics.jsonl that has a step."""
+    try:
+        # The job's own: it may be anything, and a pipe would keep whoever opens it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and type(record.get("step")) is int:
+            return record
+    return None
+
+
+def _unpack(folder: str) -> None:
+    """Write the tar's files and links: only below `folder`, and through no link."""
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
+        for member in tar:
+            path = os.path.normpath(member.name)
+            leads = os.path.normpath(os.path.join(os.path.dirname(path), member.linkname)) if member.issym() else ""
+            known = member.isfile() or member.isdir() or member.issym()
+            if path.startswith(("/", "..")) or not known or leads.startswith(("/", "..")):
+                raise RefusedError(f"{member.name!r} can't be put into a job's folder")
+            target = os.path.join(folder, path)
+            if member.isdir():
+                os.makedirs(target, 0o700, exist_ok=True)
+                continue
+            os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+            if (
+                os.path.realpath(os.path.dirname(target))
+                != os.path.realpath(folder) + os.path.dirname(target)[len(folder) :]
+            ):
+                raise RefusedError(f"{member.name!r} leads through a link")
+            if member.issym():
+                os.symlink(member.linkname, target)
+                continue
+            source = tar.extractfile(member)
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, member.mode & 0o777)
+            with os.fdopen(descriptor, "wb") as file:
+                if source is not None:
+                    shutil.copyfileobj(source, file, 1 << 20)
+
+
+def _give(top: str, owner: str, deep: bool = True) -> None:
+    """Let the container's user own it, where that is not who we are."""
+    uid, gid = (int(part) for part in owner.split(":"))
+    if os.geteuid() != 0 or uid == 0:
+        return
+    os.chown(top, uid, gid)
+    for folder, folders, files in os.walk(top) if deep else ():
+        for name in folders + files:
+            os.lchown(os.path.join(folder, name), uid, gid)
+
+
+def _prune(job_dir: str, new: str) -> None:
+    ended = []
+    for name in os.listdir(job_dir):
+        folder = os.path.join(job_dir, name)
+        if name != new and not name.startswith(".") and _has(folder, "collected"):
+            ended.append((os.stat(os.path.join(folder, "collected")).st_mtime, folder))
+    for _, folder in sorted(ended)[:-KEPT]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+VERBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "prepare": prepare,
+    "discard": discard,
+    "mark": mark,
+    "close": close,
+    "jobs": jobs,
+}
+
+
+def main(words: list[str]) -> int:
+    """Do what the words say; return the exit code."""
+    try:
+        print(json.dumps(VERBS[words[0]](*words[1:])))
+    except RefusedError as error:
+        print(error, file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"{error.filename or words[1]}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,82 @@
+"""One lab, provisioned and with the image, for all tests of jobs on a cluster."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, finished, start_make, step
+from jobs import Trainer
+
+from launcher.program import ROOT
+from tests.conftest import kept
+from tests.lab import lab, spec
+from tests.lab.lab import Lab
+from tests.lab.place import Place
+
+WANTED = spec.lab(nodes=2, gpus=2)
+OWN = Place(name="cluster")
+Write = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def machines(an_engine: None) -> Iterator[Lab]:
+    """Two bare nodes, made ready as a user does it."""
+    try:
+        with step("lab"):
+            found = lab.up(WANTED, OWN, renew=() if kept() else [node.name for node in WANTED.nodes])
+        for verb in ("provision", "image"):
+            with step(f"make {verb}"):
+                done = finished(start_make(verb, ROOT, {"INVENTORY": OWN.inventory}))
+            assert done.exit_code == 0, done.output
+        yield found
+    finally:
+        if not kept():
+            lab.down(OWN)
+
+
+@pytest.fixture(scope="session")
+def cluster(machines: Lab, train: Trainer) -> Cluster:
+    return Cluster(machines=machines, trainer=train)
+
+
+@pytest.fixture(autouse=True)
+def _no_job_goes_on(machines: Lab) -> Iterator[None]:
+    """What a failed test leaves running must not be in the next one's way."""
+    yield
+    for name in machines.nodes:
+        machines.ssh(name, "docker ps -aq --filter name=ringmaster-test- | xargs --no-run-if-empty docker rm -f")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Write:
+    """Write a user's script into a folder of its own, outside the repository."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "program" / "script.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def second_checkout(tmp_path: Path, cluster: Cluster) -> Path:
+    """The repository once more, whose inventory/hosts.yml is the lab; it borrows this one's packages."""
+    checkout, venv = tmp_path / "second", tmp_path / "second" / ".venv"
+    listed = ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, check=True, capture_output=True, text=True, timeout=60).stdout.split("\0"):
+        if (ROOT / name).is_file():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, checkout / name)
+    (venv / ".installed").mkdir(parents=True)
+    for name in ("bin", "lib"):
+        (venv / name).symlink_to(ROOT / ".venv" / name)
+    (venv / ".installed" / "place").write_text(str(checkout))
+    (venv / ".installed" / "control").write_text((checkout / "requirements/control.txt").read_text())
+    place = cluster.machines.place
+    (checkout / "inventory" / place.ssh_config.name).write_text(place.ssh_config.read_text())
+    (checkout / "inventory" / "hosts.yml").write_text(place.inventory.read_text())
+    return checkout

@@ -1,0 +1,116 @@
+"""Who started a job goes away, comes back elsewhere, stops it: by `make stop`, or by Ctrl-C, politely or not."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster import NODES, Cluster, Done, await_, finished, launcher_of, start_make, step
+
+pytestmark = pytest.mark.timeout(1200)
+
+_ENDLESS = "--dataset synthetic --epochs 5000 --batch-size 64"
+_DEAF = """
+import os, signal, time
+for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(signum, signal.SIG_IGN)
+print("deaf", flush=True)
+with open(os.environ["RUN_DIR"] + "/metrics.jsonl", "a") as file:
+    print('{"kind": "step", "step": 1}', file=file)
+while True:
+    time.sleep(1)
+"""
+
+
+def test_a_job_goes_on_without_its_operator_and_obeys_the_next_one(cluster: Cluster, second_checkout: Path) -> None:
+    running = cluster.start(ARGS=_ENDLESS)
+    name = running.job.name
+    with step("until the first steps"):
+        running.await_steps()
+    os.killpg(running.process.pid, signal.SIGKILL)
+    running.process.communicate(timeout=20)
+    before = cluster.steps_on_head(name)
+    await_(lambda: cluster.steps_on_head(name) > before + 5)
+    assert {node: len(found) for node, found in cluster.containers(name).items()} == {"node1": 1, "node2": 1}
+
+    # Whoever has the inventory: here it is the checkout's own inventory/hosts.yml.
+    status = cluster.make("status", checkout=second_checkout, INVENTORY="")
+    assert status.exit_code == 0, status.output
+    (row,) = [line for line in status.output.splitlines() if line.startswith(name)]
+    assert re.fullmatch(rf"{name} +running +\S.* +\d+\S*(, epoch \d+)? +node1, node2", row)
+
+    followed = follow(second_checkout, name)
+    assert followed.exit_code == 130, followed.output
+    assert re.search(r"^node1:0 +\| .*small-cnn", followed.output, re.MULTILINE), "from the first line on"
+    assert "make stop ends it" in followed.output
+    assert {node: len(found) for node, found in cluster.containers(name).items()} == {"node1": 1, "node2": 1}
+
+    stopped = cluster.make("stop", checkout=second_checkout, INVENTORY="")
+    assert stopped.exit_code == 0, stopped.output
+    for node in NODES:
+        assert f"{node}: no container, no process, port free" in stopped.output
+    cluster.assert_nothing_runs(running.job)
+    assert_no_step_lost(second_checkout / "runs" / name)
+    for checkout in ({"checkout": second_checkout, "INVENTORY": ""}, {}):  # the one who had started it, too
+        again = cluster.make("status", **checkout)  # type: ignore[arg-type]
+        assert re.search(rf"^{name} +stopped ", again.output, re.MULTILINE), again.output
+    replayed = cluster.make("logs", NAME=name)
+    assert replayed.exit_code == 0, replayed.output
+    assert re.search(r"^node1:0 +\| .*small-cnn", replayed.output, re.MULTILINE)
+    assert_no_step_lost(running.job.folder)
+
+
+def test_control_c_once_saves_a_checkpoint_and_leaves_nothing(cluster: Cluster) -> None:
+    running = cluster.start(ARGS=_ENDLESS)
+    running.await_steps()
+    with step("Ctrl-C"):
+        running.interrupt()
+        job = running.ended()
+    assert job.exit_code == 130, job.output
+    assert "stopping after this step, with a checkpoint" in job.output
+    assert_no_step_lost(job.folder)
+    cluster.assert_nothing_runs(job)
+
+
+def test_control_c_three_times_ends_what_ignores_all_else(cluster: Cluster, program: Callable[[str], Path]) -> None:
+    running = cluster.start(SCRIPT=program(_DEAF), GPUS=1)
+    running.await_steps(1)
+    began = time.monotonic()
+    with step("Ctrl-C three times"):
+        for _ in range(3):
+            running.interrupt()
+            time.sleep(0.5)
+        job = running.ended()
+    assert time.monotonic() - began < 10
+    assert job.exit_code == 130, job.output
+    assert "killing" in job.output
+    assert job.summary["state"] == "stopped"
+    cluster.assert_nothing_runs(job)
+
+
+def follow(checkout: Path, name: str) -> Done:
+    """`make logs` until it has shown something, then Ctrl-C."""
+    process = start_make("logs", checkout, {"NAME": name})
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if line.startswith("node1:0"):
+            break
+    os.kill(launcher_of(process), signal.SIGINT)
+    done = finished(process, timeout=60)
+    return Done(output="".join(seen) + done.output, exit_code=done.exit_code)
+
+
+def assert_no_step_lost(folder: Path) -> None:
+    """The last step that was written down is the one of the checkpoint."""
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["state"] == "stopped"
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = max(record["step"] for record in records if "step" in record)
+    manifest = json.loads((folder / summary["checkpoint"]).with_suffix(".json").read_text())
+    assert manifest["step"] == last

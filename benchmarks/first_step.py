@@ -7,15 +7,17 @@ trainer wrote down its first step (`at` in metrics.jsonl).
 
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.result import Result, Row, ratio
+from benchmarks.turns import in_turn
 from launcher.errors import ExitCode, RingmasterError
 from launcher.machine import LOOPBACK, free_port
 from launcher.program import ROOT
@@ -23,23 +25,24 @@ from trainer.summary import read_records, summarize
 
 _TRAINER_ARGUMENTS = ("--max-steps", "1", "--max-val-items", "64")
 _TIMEOUT_S = 300
+_REPETITIONS, _QUICK_REPETITIONS = 5, 2
 
 
-def run(repetitions: int) -> None:
-    """Measure, and print both medians, their spread and the ratio."""
-    ways: dict[str, Callable[[], float]] = {"make train NODES=2": _make_train, "two torchrun by hand": _by_hand}
-    for measure in ways.values():
-        measure()
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(repetitions):
-        for name, measure in ways.items():
-            seconds[name].append(measure())
-            print(f"  round {number + 1}/{repetitions}: {name}: {seconds[name][-1]:.2f} s", flush=True)
-    print(f"\nfirst optimizer step, seconds after the command (n = {repetitions})")
-    for name, values in seconds.items():
-        print(f"  {name:22} median {statistics.median(values):6.2f}   from {min(values):.2f} to {max(values):.2f}")
-    ours, bare = (statistics.median(values) for values in seconds.values())
-    print(f"  ratio of the medians   {ours / bare:.3f}")
+def measure(quick: bool) -> Result:
+    """Both ways' seconds, and the ratio. Raises RingmasterError where a run fails."""
+    ways: dict[str, Callable[[], float]] = {"`make train NODES=2`": _make_train, "two `torchrun` by hand": _by_hand}
+    for way in () if quick else ways.values():
+        way()
+    seconds = in_turn(ways, _QUICK_REPETITIONS if quick else _REPETITIONS, unit="s")
+    ours, bare = (Row(label=label, unit="s", values=values) for label, values in seconds.items())
+    return Result(
+        name="first-step",
+        title="From the command to the first optimizer step",
+        command="make bench ONLY=first-step",
+        rows=(ours, bare),
+        ratios=(ratio("`make train` / by hand", ours, bare),),
+        notes=("Two nodes, in turn" + ("." if quick else ", after one uncounted round."),),
+    )
 
 
 def _make_train() -> float:
@@ -48,12 +51,21 @@ def _make_train() -> float:
     folder = ROOT / "runs" / name
     command = ["make", "-s", "-C", str(ROOT), "train", "NODES=2", f"NAME={name}"]
     command += [f"INVENTORY={ROOT / 'inventory' / 'local.yml'}", f"ARGS={' '.join(_TRAINER_ARGUMENTS)}"]
+    with restored_latest():
+        try:
+            return _timed([command], os.environ, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def restored_latest() -> Iterator[None]:
+    """Let `runs/latest` name the user's own newest job again afterwards."""
     latest = ROOT / "runs" / "latest"
     before = latest.readlink() if latest.is_symlink() else None
     try:
-        return _timed([command], os.environ, folder)
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         latest.unlink(missing_ok=True)
         if before is not None:
             latest.symlink_to(before)

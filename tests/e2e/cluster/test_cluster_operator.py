@@ -14,6 +14,8 @@ from cluster import NODES, Cluster, Done, await_, finished, launcher_of, start_m
 pytestmark = pytest.mark.timeout(1200)
 
 _ENDLESS = "--dataset synthetic --epochs 5000 --batch-size 64"
+_BEGINNING = r"^node1:0 +\| .*small-cnn"
+_STEP = r"node1:0 +\| .*step \d+/\d+"
 _DEAF = """
 import os, signal, time
 for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -45,7 +47,7 @@ def test_a_job_goes_on_without_its_operator_and_obeys_the_next_one(cluster: Clus
 
     followed = follow(second_checkout, name)
     assert followed.exit_code == 130, followed.output
-    assert re.search(r"^node1:0 +\| .*small-cnn", followed.output, re.MULTILINE), "from the first line on"
+    assert re.search(_BEGINNING, followed.output, re.MULTILINE), "from the first line on"
     assert "make stop ends it" in followed.output
     assert {node: len(found) for node, found in cluster.containers(name).items()} == {"node1": 1, "node2": 1}
 
@@ -60,7 +62,7 @@ def test_a_job_goes_on_without_its_operator_and_obeys_the_next_one(cluster: Clus
         assert re.search(rf"^{name} +stopped ", again.output, re.MULTILINE), again.output
     replayed = cluster.make("logs", NAME=name)
     assert replayed.exit_code == 0, replayed.output
-    assert re.search(r"^node1:0 +\| .*small-cnn", replayed.output, re.MULTILINE)
+    assert re.search(_BEGINNING, replayed.output, re.MULTILINE)
     assert_no_step_lost(running.job.folder)
 
 
@@ -93,13 +95,13 @@ def test_control_c_three_times_ends_what_ignores_all_else(cluster: Cluster, prog
 
 
 def follow(checkout: Path, name: str) -> Done:
-    """`make logs` until it has shown something, then Ctrl-C."""
+    """`make logs` until it has shown a step, then Ctrl-C: what came before is shown by then, if it is shown at all."""
     process = start_make("logs", checkout, {"NAME": name})
     assert process.stdout is not None
     seen = []
     for line in process.stdout:
         seen.append(line)
-        if line.startswith("node1:0"):
+        if re.match(_STEP, line):
             break
     os.kill(launcher_of(process), signal.SIGINT)
     done = finished(process, timeout=60)

@@ -159,11 +159,21 @@ def train_apart(flags: Sequence[str], nodes: Sequence[Node]) -> tuple[Training, 
     with ExitStack() as stack:
         folders = [stack.enter_context(tempfile.TemporaryDirectory(prefix="ringmaster-bench-")) for _ in nodes]
         commands = [
-            node_commands([node], _arguments(flags, folder), free_port(LOOPBACK))[0]
-            for node, folder in zip(nodes, folders, strict=True)
+            node_commands([node], _arguments(flags, folder), port)[0]
+            for node, folder, port in zip(nodes, folders, _ports_apart(len(nodes)), strict=True)
         ]
         _run_together(commands)
         return tuple(map(_read, folders))
+
+
+def _ports_apart(count: int) -> list[int]:
+    """A rendezvous port for each of so many trainings, and the next one, which `free_port` leaves to each as well."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = free_port(LOOPBACK)
+        if all(abs(port - other) > 1 for other in ports):
+            ports.append(port)
+    return ports
 
 
 def _arguments(flags: Sequence[str], folder: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Role train_image on the lab: one pull over the WAN (a registry beside the nodes), a broken tunnel, nothing left."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -63,6 +64,13 @@ def pulled_by(machines: Lab, since: datetime) -> set[str]:
     return {line.partition('http.request.remoteaddr="')[2].partition(":")[0] for line in fetched}
 
 
+def plain_registries(node: Node) -> set[str]:
+    """The networks and registries that a node's engine would fetch images from without TLS."""
+    known = json.loads(node.run("docker", "info", "--format", "{{json .RegistryConfig}}"))
+    named = {name for name, settings in known["IndexConfigs"].items() if not settings["Secure"]}
+    return named | set(known["InsecureRegistryCIDRs"])
+
+
 class BreakTunnel(threading.Thread):
     """Kills a node's first tunnel, and sees where the registry listens meanwhile."""
 
@@ -101,6 +109,7 @@ def test_every_node_gets_it_from_one_pull_through_a_tunnel_that_breaks(
     assert "127.0.0.1:5870" in breaker.listening
     assert len(breaker.listening.strip().splitlines()) == 1
     assert all(counts["changed"] == 0 for counts in recap(second).values()), second.stdout
+    assert all(plain_registries(node) <= {"127.0.0.0/8", "::1/128"} for node in machines.nodes.values())
     ids = {
         node.run("docker", "images", "--quiet", "--no-trunc", "127.0.0.1:5870/*/*") for node in machines.nodes.values()
     }

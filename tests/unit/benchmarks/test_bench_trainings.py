@@ -122,12 +122,16 @@ def test_where_one_process_fails_the_others_are_ended_and_what_was_said_is_shown
 
 def test_trainings_apart_run_at_once_each_in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_together(commands: Sequence[tuple[list[str], dict[str, str]]]) -> None:
+        ports = [word for command, _ in commands for word in command if word.startswith("--master-port=")]
+        assert ports == ["--master-port=20000", "--master-port=20002"]
         for rate, (command, _) in enumerate(commands, start=1):
             assert "--nnodes=1" in command and command[-2:] == ["--batch-size", "8"]
             folder = Path(command[command.index("--run-dir") + 1])
             record = {"kind": "epoch", "seconds": 1.0, "test_accuracy": 0.5, "images_per_s": rate}
             (folder / "metrics.jsonl").write_text(json.dumps(record) + "\n")
 
+    drawn = iter([20000, 20000, 20001, 20002])
+    monkeypatch.setattr(trainings, "free_port", lambda _address: next(drawn))
     monkeypatch.setattr(trainings, "_run_together", run_together)
     trained = trainings.train_apart(("--batch-size", "8"), [Node(cores=(0,)), Node(cores=(1,))])
     assert [one.epoch_rates for one in trained] == [(1.0,), (2.0,)]

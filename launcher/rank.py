@@ -305,9 +305,6 @@ def _relay(child: "subprocess.Popen[bytes]", frames: Frames, mask: Masker) -> fl
     while True:
         if ended_at is None and child.poll() is not None:
             ended_at = time.monotonic()
-        # A grandchild may hold the pipe open for ever: half a second after the program's end is enough.
-        if ended_at is not None and time.monotonic() - ended_at > 0.5:
-            break
         if not selector.select(timeout=0.1):
             if ended_at is not None:
                 break
@@ -318,6 +315,10 @@ def _relay(child: "subprocess.Popen[bytes]", frames: Frames, mask: Masker) -> fl
         error_at = _trouble(data, time.time(), error_at)
         for line in splitter.feed(data, time.monotonic()):
             frames.line(line)
+        # A grandchild may hold the pipe open for ever: half a second after the program's end is enough. Asked after
+        # a read, which takes all that the pipe held: the program's last words, also where the machine stalls.
+        if ended_at is not None and time.monotonic() - ended_at > 0.5:
+            break
     for line in splitter.finish():
         frames.line(line)
     return error_at

@@ -3,8 +3,13 @@
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.lab import engine
+
+# Hypothesis gives an example 200 ms: on a machine that others use too, a stall is no fault of what is tested.
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

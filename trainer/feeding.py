@@ -6,6 +6,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
+from multiprocessing import connection
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ GRACE_SECONDS = 5.0
 """What a chunk takes at most, by far; a worker that is still at one when nobody wants it is stuck, and killed."""
 KILL_SECONDS = 15.0
 """Torch's loader looks every 5 s whether a worker lives. A killed one that hangs in the kernel is left there."""
+REPORT_SECONDS = 2.0
+"""From a worker's end until its server has told of it; much less, but on a machine that has much to do."""
 
 
 class Feed:
@@ -169,6 +172,9 @@ class Feed:
         text = str(error).strip() or type(error).__name__
         if isinstance(error, UnreadableError):
             return UserError(text.splitlines()[-1].removeprefix("trainer.decode.UnreadableError: "), exit_code=2)
+        if self._processes and isinstance(error, OSError | EOFError):
+            # A worker hands over itself what is queued: one that was killed is missed before its end is reported.
+            connection.wait([process.sentinel for process in self._processes], REPORT_SECONDS)
         ended = [process.exitcode for process in self._processes if process.exitcode]
         if not ended:
             return UserError(f"reading pictures failed: {text.splitlines()[-1]} (--debug shows where)", exit_code=1)

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.timeout(600)
 _PING = ("ping", "-c1", "-W1")
 
 
-def _reachable(lab: Lab, name: str) -> bool:
-    """Does the node let the operator in within 3 s?"""
+def _reachable(lab: Lab, name: str, seconds: float = 60) -> bool:
+    """Does the node let the operator in, within so many seconds?"""
     try:
-        return lab.ssh(name, "true", timeout=3).returncode == 0
+        return lab.ssh(name, "true", timeout=seconds).returncode == 0
     except subprocess.TimeoutExpired:
         return False
 
@@ -30,7 +30,7 @@ def test_kill(shared_lab: Lab) -> None:
     node.run("sh", "-c", "echo kept >/var/tmp/kept; sync")
     with faults.Kill(node):
         assert node.state == "exited"
-        assert not _reachable(shared_lab, "node2")
+        assert not _reachable(shared_lab, "node2", seconds=3)
         assert not shared_lab["node1"].succeeds(*_PING, node.address)
     assert _reachable(shared_lab, "node2")
     assert node.run("cat", "/var/tmp/kept") == "kept\n"
@@ -38,7 +38,7 @@ def test_kill(shared_lab: Lab) -> None:
 
 def test_freeze(shared_lab: Lab) -> None:
     with faults.Freeze(shared_lab["node2"]):
-        assert not _reachable(shared_lab, "node2")
+        assert not _reachable(shared_lab, "node2", seconds=3)
         # Its kernel still answers: only nobody is at home.
         assert shared_lab["node1"].succeeds(*_PING, shared_lab["node2"].address)
     assert _reachable(shared_lab, "node2")
@@ -63,7 +63,7 @@ def test_a_partition_that_fails_leaves_nothing(shared_lab: Lab) -> None:
 
 def test_a_unit_that_fails_later_is_only_said(shared_lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     node = shared_lab["node3"]
-    node.run("systemd-run", "--unit=broken", "false", check=False)
+    node.run("systemd-run", "--wait", "--unit=broken", "false", check=False)
     try:
         ready.await_systemd(node)
         assert "units failed in it: broken.service" in capfd.readouterr().err
@@ -106,9 +106,9 @@ def test_undone_by_another_process_and_done_twice(shared_lab: Lab) -> None:
 
 def test_cut_ssh(shared_lab: Lab) -> None:
     with faults.CutSsh(shared_lab["node1"]):
-        assert not _reachable(shared_lab, "node1")
+        assert not _reachable(shared_lab, "node1", seconds=3)
         address = shared_lab["node1"].address
-        assert "SSH-2.0" in shared_lab["node2"].run("timeout", "2", "bash", "-c", f"head -n1 </dev/tcp/{address}/22")
+        assert "SSH-2.0" in shared_lab["node2"].run("timeout", "20", "bash", "-c", f"head -n1 </dev/tcp/{address}/22")
     assert _reachable(shared_lab, "node1")
 
 
@@ -160,7 +160,9 @@ def test_clock_offset(shared_lab: Lab) -> None:
 def test_shape(shared_lab: Lab) -> None:
     first, second = shared_lab["node1"], shared_lab["node2"]
     with links.Shape(first, rate="100mbit"):
-        assert links.bandwidth(first, second) == pytest.approx(100e6, rel=0.15)
+        # A busy machine can starve who measures, so the best of three; nothing makes a link faster than it is.
+        measured = [links.bandwidth(first, second) for _ in range(3)]
+        assert max(measured) == pytest.approx(100e6, rel=0.15), measured
         assert links.bandwidth(second, first, seconds=1) > 300e6  # the other direction is another matter
     assert links.bandwidth(first, second, seconds=1) > 300e6
 

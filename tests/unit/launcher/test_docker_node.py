@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -169,11 +170,13 @@ def test_a_connection_that_breaks_is_made_anew_and_nothing_is_lost(
     nodes: list[DockerNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[Host] = []
+    seen = threading.Event()
 
     def open_all(hosts: Sequence[Host], pins: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         tries.extend(hosts)
         if len(tries) < 3:
             return {}, {hosts[0].name: "down"}
+        assert seen.wait(20), "it is out of reach until the test has seen that"
         one.engine.connected = True
         return {hosts[0].name: FakeRemote(one.engine, hosts[0].name)}, {}
 
@@ -184,6 +187,7 @@ def test_a_connection_that_breaks_is_made_anew_and_nothing_is_lost(
     until(lambda: one.node.unreachable_since is not None)
     assert one.node.poll() is None, "who is out of reach has not ended"
     one.engine.lines.append(b"c")
+    seen.set()
     until(lambda: one.node.remote is not one.remote)
     assert one.remote.closed, "or whoever waits for its answer would wait for ever"
     until(lambda: one.node.unreachable_since is None)

@@ -159,9 +159,11 @@ def test_both_streams_are_handed_on(node: Remote) -> None:
 
 
 def test_a_connection_that_breaks_is_lost(node: Remote) -> None:
+    transport = node._connection.client.get_transport()
     with pytest.raises(LostError, match=r"^node1: the connection is lost") as raised:
         node.run(["hang-up"])
     assert raised.value.exit_code == ExitCode.CLUSTER
+    transport.join(20)  # it wakes who waits for an answer, and only then says that it has ended
     assert not node.alive
     for ask in (lambda: node.run(["true"]), node.sftp):
         with pytest.raises(LostError):

@@ -71,24 +71,34 @@ def plan_of(*programs: str) -> Plan:
 
 
 def run(folder: Path, plan: Plan, *signals: int) -> tuple[Outcome, Notes, float]:
-    """The outcome, what was shown, and the seconds; `signals` are sent once all ranks are ready, 0.3 s apart."""
-    job, screen = JobFolder(path=folder / "job"), Notes()
+    """The outcome, what was shown, and the seconds.
+
+    `signals` are sent once all ranks are ready, each once the one before was answered: of two at once one may be lost,
+    and one that comes after the end would end the tests.
+    """
+    job, screen, over = JobFolder(path=folder / "job"), Notes(), threading.Event()
     create(job, plan)
 
     def send() -> None:
-        deadline = time.monotonic() + 20
-        while len(screen.lines) < len(plan.nodes) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for signum in signals:
+        deadline = time.monotonic() + 60
+        while len(screen.lines) < len(plan.nodes) and time.monotonic() < deadline and not over.is_set():
+            over.wait(0.05)
+        for sent, signum in enumerate(signals):
+            while len(screen.notes) < sent and time.monotonic() < deadline and not over.is_set():
+                over.wait(0.01)
+            if over.is_set():
+                return
             os.kill(os.getpid(), signum)
-            time.sleep(0.3)
 
     thread = threading.Thread(target=send)
     started = time.monotonic()
     supervisor = Supervisor(plan, job, ProcessRuntime(os.environ), screen)
     if signals:
         thread.start()
-    outcome = supervisor.run()
+    try:
+        outcome = supervisor.run()
+    finally:
+        over.set()
     seconds = time.monotonic() - started
     if signals:
         thread.join()
@@ -130,10 +140,21 @@ def test_a_node_that_cannot_start_leaves_none_running(tmp_path: Path) -> None:
 
 def test_who_is_waited_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "_WAIT_S", 0.5)
-    plan = plan_of("import time; time.sleep(1.5)", "")
-    plan = replace(plan, nodes=(plan.nodes[0], replace(plan.nodes[1], argv=("sleep", "1.5"))))
-    _, screen, _ = run(tmp_path, plan)
-    assert screen.notes[0].startswith("waiting for node2 to join (")
+    named = tmp_path / "named"
+
+    def note(self: Notes, text: str) -> None:
+        self.notes.append(text)
+        if text.startswith("waiting for node2 to join ("):
+            named.touch()
+
+    monkeypatch.setattr(Notes, "note", note)
+    # Both run until node2 alone is named: at first node1 may not have reported either. The limit is for who fails.
+    plan = plan_of(f"import os, time\nwhile not os.path.exists({str(named)!r}): time.sleep(0.05)", "")
+    waits = ("timeout", "60", "sh", "-c", f"until [ -e {shlex.quote(str(named))} ]; do sleep 0.05; done")
+    plan = replace(plan, nodes=(plan.nodes[0], replace(plan.nodes[1], argv=waits)))
+    outcome, screen, _ = run(tmp_path, plan)
+    assert named.exists(), screen.notes
+    assert outcome.state == "succeeded"
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
@@ -153,11 +174,12 @@ def test_a_hangup_that_was_ignored_stays_ignored(tmp_path: Path) -> None:
     assert (outcome.state, screen.notes) == ("succeeded", [])
 
 
-def test_three_signals_end_who_ignores_two(tmp_path: Path) -> None:
+def test_three_signals_end_who_ignores_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "_TERM_S", 60.0)  # it is the third that ends them, and no patience that is over
     outcome, screen, seconds = run(tmp_path, plan_of(STUBBORN, STUBBORN), *[signal.SIGINT] * 3)
     assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.INTERRUPTED)
-    assert screen.notes[-1] == "killing"
-    assert seconds < 10
+    assert len(screen.notes) == 3 and screen.notes[-1] == "killing"
+    assert seconds < 30
 
 
 def test_the_last_process_is_found_by_its_label(tmp_path: Path) -> None:

@@ -216,7 +216,8 @@ def test_where_nodes_do_not_reach_each_other_data_is_sent_to_each(cluster: Clust
     tree = list_data(data, cluster.said.append)
     assert cluster.own(tree)[2] == ["have", "fetch", "want", "take"]
     why = "can't fetch the data from node1 (Host key verification failed.), so it is sent there too"
-    assert sorted(cluster.said) == [f"node2: {why}", f"node3: {why}"]
+    said = [line for line in cluster.said if "can't fetch" in line]  # and not how far it is, where it takes long
+    assert sorted(said) == [f"node2: {why}", f"node3: {why}"]
     assert list_data(Path(cluster.data["node3"]) / cluster.path, cluster.said.append).hash == tree.hash
 
 

@@ -36,7 +36,7 @@ def seats(bind: str, ranks: int) -> list[tuple[int, tuple[int, ...] | None, list
         )
         for rank in range(ranks)
     ]
-    return [eval(process.communicate(timeout=60)[0]) for process in processes]  # noqa: S307 - what we printed
+    return [eval(process.communicate(timeout=240)[0]) for process in processes]  # noqa: S307 - what we printed
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core can't be shared out")

@@ -143,6 +143,7 @@ facts, folder = {facts!r}, CheckpointFolder(Path({path!r}))
 print("writing", flush=True)
 for step in range({first}, {first} + 100000):
     folder.write(bytes([step % 251]) * 2_000_000, dict(facts, step=step), keep=2)
+    print(step, flush=True)
 """
 
 
@@ -153,6 +154,7 @@ def test_sigkill_never_leaves_a_torn_checkpoint(tmp_path: Path) -> None:
         code = WRITER.format(root=root, facts=facts(0), path=str(tmp_path), first=first)
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None and writer.stdout.readline()
+            assert writer.stdout.readline(), "one is whole, however slow the disk is: each round goes further"
             time.sleep(random.uniform(0.02, 0.15))
             writer.send_signal(signal.SIGKILL)
         for manifest in tmp_path.glob("step-*.json"):

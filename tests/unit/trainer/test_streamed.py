@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import connection, forkserver
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -197,6 +198,34 @@ def test_a_killed_worker_ends_the_run_in_one_line(root: Path, training: Open) ->
         list(batches)
 
 
+def test_a_killed_worker_is_told_of_though_its_pictures_fail_first(
+    root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is queued is had from the worker itself; its server, stopped here, tells of its end only when waited for."""
+    train = training(root, workers=1)
+    batches = train.epoch(epoch(batch=1))
+    next(batches)
+    loader, (worker,) = train._feed._iterator, train._feed._processes
+    # Of two buffers one is ours and one is full: the third picture waits for one, the fourth is in the queue.
+    wait(lambda: loader._rcvd_idx == 3 and not loader._worker_result_queue.empty())
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+
+    def waited(sentinels: list[int], seconds: float) -> None:
+        assert seconds >= 1
+        os.kill(server, signal.SIGCONT)
+        connection.wait(sentinels, 60)
+
+    monkeypatch.setattr(feeding, "connection", Mock(wait=waited))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+        wait(lambda: ") Z " in Path(f"/proc/{worker.pid}/stat").read_text())
+        with pytest.raises(UserError, match="a worker process that reads pictures was ended by SIGKILL"):
+            list(batches)
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
 def test_a_worker_killed_between_two_epochs_ends_the_run_in_one_line(root: Path, training: Open) -> None:
     train = training(root, workers=1)
     taken(train, epoch())
@@ -238,7 +267,7 @@ def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
     """Two ranks of a job, each on a thread; the first believes that it has a GPU which never waits."""
     monkeypatch.setattr(workers, "TRIAL_SECONDS", 0.0)
     monkeypatch.setattr(workers, "ENOUGH", 1.0)
-    meeting = threading.Barrier(2, timeout=60)
+    meeting = threading.Barrier(2, timeout=240)
     values = [0.0, 0.0]
     found: list[list[Choice]] = [[], []]
 
@@ -273,7 +302,7 @@ def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert not any(thread.is_alive() for thread in threads)
     assert set(found[0][0].rates) == {0, 1, 2}
     assert found[0] == found[1]
@@ -326,7 +355,7 @@ def session(leader: int) -> list[int]:
     return living
 
 
-def wait(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait(condition: Callable[[], bool], seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -102,8 +102,9 @@ class DockerNode:
         """Where memory ran out, if that is why something was killed: `node2 (limit 512 MiB)`."""
         with suppress(*Trouble):
             client = self.remote.engine()
-            inspected = client.api.inspect_container(self._container_id)
             counted, limit = _memory(self._read_in_container(client))
+            # Asked second: where it had ended before it could be read, this says how.
+            inspected = client.api.inspect_container(self._container_id)
             if inspected["State"].get("OOMKilled") or counted:
                 limit = inspected["HostConfig"].get("Memory") or limit
                 return f"{self.plan.name} (limit {limit >> 20} MiB)" if limit else self.plan.name

@@ -30,6 +30,8 @@ _GATHER_S = 0.5
 """After the first failure: time for the other ranks' own reports, of which one may be the cause."""
 _TERM_S = 2.0
 """From SIGTERM to SIGKILL. With _GATHER_S and a tick it keeps the promise of 5 s from failure to all stopped."""
+_MEMORY_S = 8.0
+"""So long a node is waited for, once all has stopped, that was asked whether memory had run out."""
 _ECHO_S = 1.0
 """The same SIGTERM or SIGHUP again within this time is an echo of the first."""
 _GIVE_UP_S = 3.0
@@ -335,7 +337,7 @@ class Supervisor:
             return Outcome(state="stopped", exit_code=code)
         for each in self._nodes:
             if each.memory is not None:
-                each.memory.join(_GATHER_S)
+                each.memory.join(_MEMORY_S)
         failure = root_cause([end for each in self._nodes for end in ends(each)])
         if failure is None:
             return Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)

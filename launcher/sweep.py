@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+_PATIENCE_S = 10.0
+"""A killed process with much memory, on a busy machine, takes its time to be gone."""
+
 
 def sweep(label: str) -> int:
     """Kill every process that has `label` (`NAME=value`) in its environment; return how many there were."""
     found: set[int] = set()
-    for _ in range(50):
+    until = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < until:
         alive = set(_labelled(os.fsencode(label)))
         if not alive:
             break

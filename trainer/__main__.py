@@ -6,10 +6,16 @@ import ctypes
 import io
 import os
 import sys
+import time
+from collections.abc import Mapping
 
 from trainer import metrics  # noqa: F401  (first of all: its clock starts here, before the seconds that torch takes)
-from trainer.config import parse
+from trainer.config import Config, parse, validate_world
 from trainer.errors import UserError
+
+_LAST_WORDS = 3.0
+"""Seconds that a rank which ends in silence leaves to the one that says why: torchrun ends all ranks of a node as soon
+as one has ended."""
 
 
 def main() -> int:
@@ -22,9 +28,14 @@ def main() -> int:
 
             return bench_input.main(sys.argv[2:])
         config = parse(sys.argv[1:], os.environ)
-        from trainer.run import run  # after the arguments are known to be good: torch is slow to import
+        try:
+            refuse_world(config, os.environ)
+            from trainer.run import run  # after all that needs no torch: ranks are seconds apart once they imported it
 
-        return run(config)
+            return run(config)
+        except SystemExit:
+            time.sleep(_LAST_WORDS)
+            raise
     except UserError as error:
         if "--debug" in sys.argv:
             raise
@@ -32,6 +43,16 @@ def main() -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def refuse_world(config: Config, env: Mapping[str, str]) -> None:
+    """Ends the ranks that the strategy can't use: UserError(2) on rank 0, a silent SystemExit on the others."""
+    try:
+        validate_world(config, nodes=int(env.get("GROUP_WORLD_SIZE", "1")), world_size=int(env.get("WORLD_SIZE", "1")))
+    except UserError as error:
+        if env.get("RANK", "0") == "0":
+            raise
+        raise SystemExit(error.exit_code) from None
 
 
 class _Ending:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer import gloo_threads
-from trainer.config import Config, validate_world
+from trainer.config import Config
 from trainer.errors import UserError
 
 T = TypeVar("T")
@@ -159,14 +159,11 @@ def _nccl_problem(device: torch.device, local_ranks: int) -> str | None:
 def join(config: Config, env: Mapping[str, str] = os.environ) -> World:
     """Joins the ranks that torchrun started (one alone without it), and agrees on the backend.
 
-    Raises UserError: 2 for a strategy that can't use the ranks, 3 where a rank's device doesn't suit the backend.
+    Raises UserError: 2 for a strategy that needs GPUs, 3 where a rank's device doesn't suit the backend.
     """
     rank, world_size = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
     local_rank, local_ranks = int(env.get("LOCAL_RANK", "0")), int(env.get("LOCAL_WORLD_SIZE", "1"))
     nodes = int(env.get("GROUP_WORLD_SIZE", "1"))
-    if world_size > 1 and config.strategy != "ddp" and rank > 0:
-        raise SystemExit(2)  # rank 0 says why
-    validate_world(config, nodes=nodes, world_size=world_size)
     device = _local_device(config, local_rank)
     if config.strategy == "dp" and device.type != "cuda":
         raise UserError(

@@ -23,10 +23,6 @@ from trainer.open_data import Opened, open_data
 from trainer.resume import resume
 from trainer.stopping import StopSignal
 
-LAST_WORDS = 3.0
-"""Seconds that a rank which ends in silence leaves to the one that says why: torchrun ends all ranks of a node as soon
-as one has ended."""
-
 
 def run(config: Config) -> int:
     """Trains as asked; returns the exit code: 0, or 128 + the signal that stopped it. Raises UserError."""
@@ -34,11 +30,7 @@ def run(config: Config) -> int:
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses deterministic mode without it
         torch.use_deterministic_algorithms(True)
-    try:
-        code = _run(config, join(config))
-    except SystemExit:
-        time.sleep(LAST_WORDS)
-        raise
+    code = _run(config, join(config))
     with contextlib.suppress(Exception):  # all is done and written
         leave()  # not after an error: an exchange with a rank that is gone would be waited for
     return code

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from trainer import distributed
+from trainer.__main__ import refuse_world
 from trainer.config import parse
 from trainer.distributed import World, average_buffers, join, wrap
 from trainer.errors import UserError
@@ -43,10 +44,11 @@ def test_planned_gpus_that_torch_does_not_see(flags: list[str], backend: str, gp
 def test_strategy_none_is_refused_by_rank_0_aloud_and_by_the_others_silently() -> None:
     config = parse(["--strategy", "none"], {})
     with pytest.raises(UserError, match="--strategy"):
-        join(config, {"RANK": "0", "WORLD_SIZE": "2"})
+        refuse_world(config, {"RANK": "0", "WORLD_SIZE": "2"})
     with pytest.raises(SystemExit) as silent:
-        join(config, {"RANK": "1", "WORLD_SIZE": "2"})
+        refuse_world(config, {"RANK": "1", "WORLD_SIZE": "2"})
     assert silent.value.code == 2
+    refuse_world(config, {})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without GPU")

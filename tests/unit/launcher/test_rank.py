@@ -1,5 +1,6 @@
 """A rank's parent: its program runs as it would alone, its lines are framed, its end is reported."""
 
+import itertools
 import os
 import shlex
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given
@@ -127,6 +129,17 @@ def test_a_grandchild_that_holds_the_pipe_does_not_hold_the_end() -> None:
     assert code == 0
     assert time.monotonic() - started < 30
     os.kill(int(lines[0]), signal.SIGKILL)
+
+
+def test_last_words_are_heard_where_the_agent_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "print('\\n'.join(map(str, range(9000))), end='')"
+    lines: list[bytes] = []
+    with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE) as child:
+        child.wait()
+        moments = itertools.count()
+        monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: float(next(moments)), time=time.time))
+        rank._relay(child, SimpleNamespace(line=lines.append), rank.Masker())  # type: ignore[arg-type]  # a screen
+    assert lines == [b"%d" % number for number in range(9000)]
 
 
 def test_a_signal_is_handed_on_and_the_program_ends_with_its_parent() -> None:

@@ -51,21 +51,12 @@ make_venv() {
             *) fail "can't create $venv: $said" ;;
         esac
     fi
-    have_patience
     # uv installs the 5 GB of CUDA wheels some five times faster than pip and shares them between checkouts. It is
     # itself pinned and hashed, and pip does the work where uv has no wheel for this machine.
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
         -r requirements/installer.txt || printf 'ringmaster: no uv for this machine, pip installs instead (slower)\n'
     mkdir -p "$stamps"
     printf '%s' "$PWD" >"$stamps/place"
-}
-
-# pip gives up an index that is busy after 15 s, uv after 30; what this machine is set up with goes first.
-have_patience() {
-    seconds=$("$venv/bin/python" -m pip config get global.timeout 2>/dev/null) || seconds=90
-    PIP_DEFAULT_TIMEOUT=${PIP_DEFAULT_TIMEOUT:-$seconds} UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-${seconds%%.*}}
-    UV_HTTP_RETRIES=${UV_HTTP_RETRIES:-5}
-    export PIP_DEFAULT_TIMEOUT UV_HTTP_TIMEOUT UV_HTTP_RETRIES
 }
 
 # What uv doesn't read by itself: the index, if any, that this machine's pip is set up with.
@@ -100,7 +91,6 @@ install_layer() {
     check_disk "$1" "$(size_of "$1")"
     printf 'ringmaster: installing %s (requirements/%s.txt)\n' "$1" "$1"
     : >"$stamps/installing"  # while it stands, packages may be there in part
-    have_patience
     if [ -x "$venv/bin/uv" ]; then
         use_pips_index
         UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-1} \

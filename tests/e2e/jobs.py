@@ -58,11 +58,11 @@ class Trainer:
         variables = {"NODES": 2, "INVENTORY": LOCAL, **variables}
         return ["make", "-s", "-C", str(ROOT), "train", *(f"{key}={value}" for key, value in variables.items())]
 
-    def __call__(self, **variables: object) -> Job:
+    def __call__(self, *, timeout: float = 240, **variables: object) -> Job:
         """Run to the end; check that make's own code fits the one in the last line."""
         name = str(variables.pop("NAME", "")) or self.name()
         done = subprocess.run(
-            self.command(NAME=name, **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240
+            self.command(NAME=name, **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout
         )
         job = Job(name=name, output=done.stdout.decode(errors="replace"))
         assert done.returncode == (2 if job.exit_code else 0), job.output

@@ -65,7 +65,7 @@ def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     words = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={PACKAGES}", "--format=directory"]
     try:
         # Its mounts in a namespace of their own, so that an interrupted run leaves none.
-        made = on_host(["unshare", "--mount", *words, _codename(), str(root)], timeout=600)
+        made = on_host(["unshare", "--mount", *words, _codename(), str(root)], timeout=1200)
         assert made.returncode == 0, made.stdout
         shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
         if CERTIFICATES.exists():
@@ -125,11 +125,11 @@ def _as_user(root: Path, *command: str) -> "subprocess.CompletedProcess[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=900,
+        timeout=3000,
     )
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(5000)
 def test_the_readmes_first_command(fresh_machine: Path) -> None:
     done = _as_user(fresh_machine, "make", "-C", f"/{CHECKOUT}", "train", "NODES=2")
     assert done.returncode == 0, done.stdout[-5000:]

@@ -160,7 +160,7 @@ def test_a_stop_saves_a_checkpoint_and_loses_no_step(train: Trainer, signum: int
 def test_three_times_kills_at_once(train: Trainer, script: Script) -> None:
     name, process = train.start(SCRIPT=script(DEAF))
     job = Job(name=name, output="")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while len(list(job.folder.glob("deaf-*"))) < 2:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
@@ -170,7 +170,7 @@ def test_three_times_kills_at_once(train: Trainer, script: Script) -> None:
         send(launcher, signal.SIGINT)
         time.sleep(0.3)
     output, _ = process.communicate(timeout=60)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25, "torchrun itself waits 30 s, the launcher 60 s"
     assert Job(name=name, output=output).exit_code == 130
     assert processes_with(f"RINGMASTER_JOB={name}") == []
 
@@ -181,7 +181,7 @@ def test_a_launcher_that_is_killed_leaves_no_process(train: Trainer) -> None:
     (launcher,) = children(process.pid)
     send(launcher, signal.SIGKILL)
     process.communicate(timeout=60)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120  # torchrun leaves its ranks 30 s
     while processes_with(f"RINGMASTER_JOB={name}") and time.monotonic() < deadline:
         time.sleep(0.2)
     assert processes_with(f"RINGMASTER_JOB={name}") == []

@@ -1,8 +1,8 @@
 """The user's own program: started as they expect, and what goes wrong in it is named."""
 
 import json
-import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -117,13 +117,13 @@ def test_a_script_that_starts_its_own_processes(train: Trainer, script: Script) 
 def test_a_rank_that_raises_stops_all_and_is_named(train: Trainer, script: Script) -> None:
     path = script(FAILS.format(fault="print(time.time(), flush=True); raise ValueError('boom in rank 1')"))
     job = train(SCRIPT=path)
-    ended = time.time()
     assert job.exit_code == 1, job.output
     failure = job.summary["failure"]
     assert job.summary["state"] == "failed"
     assert (failure["node"], failure["rank"], failure["exit_code"], failure["signal"]) == ("node2", 1, 1, None)
     assert failure["reason"] == "ValueError: boom in rank 1"
     assert any("boom in rank 1" in line for line in failure["log_tail"])
+    ended = datetime.fromisoformat(job.summary["started_at"]).timestamp() + job.summary["wall_s"]
     assert ended - float(job.lines_of("node2:1")[0]) < 15, "the promise is 5 s, on a machine that is not busy"
     assert "FAILED: node2 rank 1: ValueError: boom in rank 1" in job.output
     assert processes_with(f"RINGMASTER_JOB={job.name}") == []
@@ -134,7 +134,8 @@ def test_a_rank_that_raises_stops_all_and_is_named(train: Trainer, script: Scrip
     [
         ("os.kill(os.getpid(), 9)", "SIGKILL", "killed by SIGKILL"),
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV", "killed by SIGSEGV"),
-        ("sys.exit(3)", None, "exited with code 3"),
+        # By Python's own steps Gloo's threads may abort it (docs/jobs.md), and there is no exception to tell that by.
+        ("os._exit(3)", None, "exited with code 3"),
         ("import no_such_module", None, "ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )

@@ -3,18 +3,20 @@
 import hashlib
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from launcher import machine
 from trainer.data_formats import FORMATS
 from trainer.data_store import read, store
 
 ROOT = Path(__file__).parents[2]
 NAME = "cifar10"
+pytestmark = pytest.mark.timeout(1500)
 PICTURES = 1500
 """Per batch: 4.6 MB, more than is sent at once."""
 
@@ -25,7 +27,7 @@ def _environment(node: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not (name.startswith("RINGMASTER_") or name.lower().endswith("_proxy"))
     }
-    nowhere = f"http://127.0.0.1:{_free_port()}"  # nothing listens there
+    nowhere = f"http://127.0.0.1:{machine.free_port(machine.LOOPBACK)}"  # nothing listens there
     return {
         **mine,
         "http_proxy": nowhere,
@@ -38,15 +40,9 @@ def _environment(node: str) -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def _train(folder: Path) -> list[tuple[int, str, str]]:
     """Exit code, standard output and errors of two nodes, whose data is in node0/ and node1/ below `folder`."""
-    port = _free_port()
+    port = machine.free_port(machine.LOOPBACK)
     agents = []
     for node in range(2):
         rendezvous = [f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}", "--nnodes=2"]
@@ -64,7 +60,7 @@ def _train(folder: Path) -> list[tuple[int, str, str]]:
             )
         )
     try:
-        said = [agent.communicate(timeout=90) for agent in agents]
+        said = [agent.communicate(timeout=400) for agent in agents]
     finally:
         for agent in agents:
             agent.kill()

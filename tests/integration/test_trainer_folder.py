@@ -2,16 +2,18 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.integration.test_trainer_runs import _finish, _parameters, _records, _start, _two_nodes, _wait_for
+from tests.integration.test_trainer_runs import LIMIT, _finish, _parameters, _records, _start, _two_nodes, _wait_for
 from tests.unit.trainer.made_folder import fill, write
 
 EARLY = 32
 """A step before rounding grows into other parameters."""
+pytestmark = pytest.mark.timeout(1500)
 FLAGS = ["--dataset", "folder", "--image-size", "28", "--model", "tutorial-cnn", "--lr", "0.01", "--batch-size", "8"]
 FLAGS += ["--schedule", "constant", "--warmup", "0", "--max-val-items", "2", "--checkpoint-steps", str(EARLY // 2)]
 
@@ -30,6 +32,10 @@ def test_two_ranks_see_the_steps_of_one_and_find_their_workers(pictures: Path, t
     flags = [*FLAGS, "--data", str(pictures), "--keep", "99"]
     agents = _two_nodes(tmp_path / "two", [*flags, "--epochs", "1000"])
     _wait_for(tmp_path / "two", agents[0], "workers")
+    deadline = time.monotonic() + LIMIT
+    while not (tmp_path / "two" / "checkpoints" / f"step-{EARLY:08d}.json").exists():
+        assert agents[0].poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
     agents[1].send_signal(signal.SIGTERM)
     _finish(agents)
     assert _records(tmp_path / "two", "start")[0]["world_size"] == 2

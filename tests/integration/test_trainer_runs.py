@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from launcher import machine
 from trainer import models
 from trainer.checkpoint import CheckpointFolder
 
@@ -23,7 +23,8 @@ FLAGS += ["--checkpoint-steps", "64", "--keep", "99"]
 STEPS = 8 * 4096 // 64
 EARLY = 128
 """A step before the loss begins to fall: there rounding grows into other, equally good parameters."""
-LIMIT = 90
+LIMIT = 400
+pytestmark = pytest.mark.timeout(1500)
 
 
 def _environment() -> dict[str, str]:
@@ -45,9 +46,7 @@ def _start(run: Path, *options: str, flags: list[str]) -> subprocess.Popen[str]:
 
 def _two_nodes(run: Path, flags: list[str] = FLAGS, others: list[str] | None = None) -> list[subprocess.Popen[str]]:
     """`others`: the second node's flags, where they are not the same."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = machine.free_port(machine.LOOPBACK)
     rendezvous = [
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint=127.0.0.1:{port}",
@@ -70,7 +69,8 @@ def _finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
 
 def _records(run: Path, event: str) -> list[dict[str, Any]]:
     path = run / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
+    text = path.read_text() if path.exists() else ""
+    lines = text[: text.rfind("\n") + 1].splitlines()  # the last may be half there
     return [record for record in map(json.loads, lines) if event in (record["kind"], record.get("event"))]
 
 

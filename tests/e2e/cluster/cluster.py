@@ -50,7 +50,7 @@ class Cluster:
     def train(self, **variables: object) -> Job:
         """`make train` to its end."""
         with step("make train", variables):
-            return self.trainer(**{"INVENTORY": self.inventory, **variables})
+            return self.trainer(**{"INVENTORY": self.inventory, **variables}, timeout=900)
 
     def start(self, **variables: object) -> "Running":
         """`make train`, and what is needed to interrupt it."""
@@ -98,6 +98,13 @@ class Cluster:
         for node in NODES:
             assert self.ssh(node, "ss", "-Hltn", f"sport = :{job.plan['port']}") == ""
 
+    def moments(self, node: str, job: str, event: str) -> list[float]:
+        """When something happened to the job's container (seconds since 1970), as the node's engine noted it."""
+        now = time.time()
+        chosen = ("--filter", f"label=ringmaster.job={job}", "--filter", f"event={event}", "--format", "{{.TimeNano}}")
+        times = self.ssh(node, "docker", "events", f"--since={now - 3600:.0f}", f"--until={now:.3f}", *chosen)
+        return [int(each) / 1e9 for each in times.split()]
+
     def steps_on_head(self, job: str) -> int:
         """How many records the job has written on its head."""
         return int(self.ssh(NODES[0], "sh", "-c", f"cat {_JOBS}/{job}/run/metrics.jsonl | wc -l"))
@@ -135,7 +142,7 @@ class Running:
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so; fail where the command ends before."""
         await_(lambda: condition() or self.process.poll() is not None)
-        if not condition():
+        if self.process.poll() is not None and not condition():
             raise AssertionError(self.process.communicate()[0])
 
     def interrupt(self, signum: int = signal.SIGINT) -> None:
@@ -144,10 +151,10 @@ class Running:
 
     def ended(self) -> Job:
         """Wait for the end."""
-        return Job(name=self.job.name, output=self.process.communicate(timeout=120)[0])
+        return Job(name=self.job.name, output=self.process.communicate(timeout=900)[0])
 
 
-def await_(condition: Callable[[], bool], seconds: float = 120) -> None:
+def await_(condition: Callable[[], bool], seconds: float = 900) -> None:
     """Wait until something is so; fail where it takes too long."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -190,7 +197,7 @@ def start_make(verb: str, checkout: Path, variables: Mapping[str, object]) -> "s
     )  # fmt: skip
 
 
-def finished(process: "subprocess.Popen[str]", timeout: float = 900) -> Done:
+def finished(process: "subprocess.Popen[str]", timeout: float = 2400) -> Done:
     output = process.communicate(timeout=timeout)[0]
     codes = re.findall(r"^ringmaster: exit (\d+) \(.+\)$", output, re.MULTILINE)
     code = int(codes[-1]) if codes else process.returncode

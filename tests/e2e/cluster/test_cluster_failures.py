@@ -1,6 +1,5 @@
 """Something breaks in a job on a cluster: all of it stops at once, and one box says which node, which rank, and why."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from jobs import Job
 
 from launcher.machine import PORTS
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(3600)
 
 Write = Callable[[str], Path]
 
@@ -51,7 +50,6 @@ def test_a_rank_that_raises_is_named_with_its_exception(cluster: Cluster, progra
     free = PORTS[4321]
     with held_ports(cluster, set(PORTS) - {free, free + 1}):  # the next is for a program that starts its own processes
         job = cluster.train(GPUS=1, SCRIPT=program(_FAILS.format(fault="raise ValueError('boom in rank 1')")))
-    ended = time.time()
     assert job.plan["port"] == free, "the only one, with the next, that nobody listened at"
     assert job.exit_code == 1, job.output
     assert "ringmaster: exit 1 (failed)" in job.output.splitlines()[-2:]
@@ -60,17 +58,16 @@ def test_a_rank_that_raises_is_named_with_its_exception(cluster: Cluster, progra
     assert (failure["node"], failure["rank"], failure["exit_code"], failure["signal"]) == ("node2", 1, 1, None)
     assert failure["reason"] == "ValueError: boom in rank 1"
     assert "FAILED: node2 rank 1: ValueError: boom in rank 1" in job.output
-    assert_stopped(cluster, job, ended)
+    assert_stopped(cluster, job, failed=said_in(job))
 
 
 def test_a_rank_that_is_killed_is_named_with_its_signal(cluster: Cluster, program: Write) -> None:
     job = cluster.train(GPUS=1, SCRIPT=program(_FAILS.format(fault="os.kill(os.getpid(), 9)")))
-    ended = time.time()
     assert job.exit_code == 1, job.output
     failure = job.summary["failure"]
     assert (failure["node"], failure["rank"], failure["signal"]) == ("node2", 1, "SIGKILL")
     assert "FAILED: node2 rank 1: killed by SIGKILL" in job.output
-    assert_stopped(cluster, job, ended)
+    assert_stopped(cluster, job, failed=said_in(job))
 
 
 def test_a_node_without_memory_is_named_with_its_limit(cluster: Cluster, program: Write) -> None:
@@ -79,25 +76,22 @@ def test_a_node_without_memory_is_named_with_its_limit(cluster: Cluster, program
     cluster.ssh("node2", *limit, f"ringmaster-{running.job.name}")
     with step("out of memory"):
         job = running.ended()
-    ended = time.time()
     assert job.exit_code == 1, job.output
     assert (job.summary["failure"]["node"], job.summary["failure"]["rank"]) == ("node2", 1)
     assert job.summary["failure"]["reason"] == "out of memory on node2 (limit 600 MiB)"
     assert "FAILED: node2 rank 1: out of memory on node2 (limit 600 MiB)" in job.output
-    assert_stopped(cluster, job, ended)
+    # Not since it began to take memory: the kernel gives up much else before it ends a process.
+    assert_stopped(cluster, job, failed=cluster.moments("node2", job.name, "oom")[0])
 
 
 def test_a_container_that_is_killed_is_the_clusters_failure(cluster: Cluster, program: Write) -> None:
     running = at_work(cluster, program)
     cluster.ssh("node2", "docker", "kill", f"ringmaster-{running.job.name}")
-    began = time.monotonic()
     job = running.ended()
-    print(f"ended {time.monotonic() - began:.1f} s after docker kill")
-    assert time.monotonic() - began < _STOPPED_WITHIN_S
     assert job.exit_code == 4, job.output
     assert (job.summary["failure"]["node"], job.summary["failure"]["rank"]) == ("node2", None)
     assert "FAILED: node2: killed by SIGKILL" in job.output
-    cluster.assert_nothing_runs(job)
+    assert_stopped(cluster, job, failed=cluster.moments("node2", job.name, "die")[0])
 
 
 def at_work(cluster: Cluster, program: Write) -> Running:
@@ -109,9 +103,14 @@ def at_work(cluster: Cluster, program: Write) -> Running:
     return running
 
 
-def assert_stopped(cluster: Cluster, job: Job, ended: float) -> None:
-    """Nothing is left of the job, and that was so soon after the failure."""
-    failed = float(next(line for line in job.lines_of("node2:1") if line.startswith("fails at")).split()[-1])
-    print(f"ended {ended - failed:.1f} s after the failure")
+def said_in(job: Job) -> float:
+    """When the rank that fails did, as it said."""
+    return float(next(line for line in job.lines_of("node2:1") if line.startswith("fails at")).split()[-1])
+
+
+def assert_stopped(cluster: Cluster, job: Job, failed: float) -> None:
+    """Nothing is left of the job, and its containers ended soon after the failure."""
+    ended = max(cluster.moments(node, job.name, "die")[-1] for node in NODES)
+    print(f"all ended {ended - failed:.1f} s after the failure")
     assert ended - failed < _STOPPED_WITHIN_S
     cluster.assert_nothing_runs(job)

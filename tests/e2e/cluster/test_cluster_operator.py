@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster import NODES, Cluster, Done, await_, finished, launcher_of, start_make, step
+from cluster import NODES, Cluster, Done, await_, launcher_of, start_make, step
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(3600)
 
 _ENDLESS = "--dataset synthetic --epochs 5000 --batch-size 64"
 _BEGINNING = r"^node1:0 +\| .*small-cnn"
@@ -34,7 +34,7 @@ def test_a_job_goes_on_without_its_operator_and_obeys_the_next_one(cluster: Clus
     with step("until the first steps"):
         running.await_steps()
     os.killpg(running.process.pid, signal.SIGKILL)
-    running.process.communicate(timeout=20)
+    running.process.communicate(timeout=120)
     before = cluster.steps_on_head(name)
     await_(lambda: cluster.steps_on_head(name) > before + 5)
     assert {node: len(found) for node, found in cluster.containers(name).items()} == {"node1": 1, "node2": 1}
@@ -81,13 +81,13 @@ def test_control_c_once_saves_a_checkpoint_and_leaves_nothing(cluster: Cluster) 
 def test_control_c_three_times_ends_what_ignores_all_else(cluster: Cluster, program: Callable[[str], Path]) -> None:
     running = cluster.start(SCRIPT=program(_DEAF), GPUS=1)
     running.await_steps(1)
-    began = time.monotonic()
+    began = time.time()
     with step("Ctrl-C three times"):
         for _ in range(3):
             running.interrupt()
             time.sleep(0.5)
         job = running.ended()
-    assert time.monotonic() - began < 10
+    assert max(cluster.moments(node, job.name, "die")[-1] for node in NODES) - began < 10
     assert job.exit_code == 130, job.output
     assert "killing" in job.output
     assert job.summary["state"] == "stopped"
@@ -99,13 +99,15 @@ def follow(checkout: Path, name: str) -> Done:
     process = start_make("logs", checkout, {"NAME": name})
     assert process.stdout is not None
     seen = []
+    interrupted = False
     for line in process.stdout:
         seen.append(line)
-        if re.match(_STEP, line):
-            break
-    os.kill(launcher_of(process), signal.SIGINT)
-    done = finished(process, timeout=60)
-    return Done(output="".join(seen) + done.output, exit_code=done.exit_code)
+        if not interrupted and re.match(_STEP, line):
+            interrupted = True
+            os.kill(launcher_of(process), signal.SIGINT)
+    process.wait(timeout=60)
+    (code,) = re.findall(r"^ringmaster: exit (\d+) ", "".join(seen), re.MULTILINE)
+    return Done(output="".join(seen), exit_code=int(code))
 
 
 def assert_no_step_lost(folder: Path) -> None:

@@ -15,7 +15,7 @@ from tests.lab import gpus
 from tests.lab.fault import Fault
 from tests.lab.node import Node
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(3600)
 
 Write = Callable[[str], Path]
 

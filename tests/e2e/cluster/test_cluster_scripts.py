@@ -11,7 +11,7 @@ import pytest
 from cluster import NODES, Cluster, step
 from jobs import Job
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(3600)
 
 _PLAIN = "hunter2"
 """The part of the secret that no way of quoting changes."""

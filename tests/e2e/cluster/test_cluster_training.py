@@ -8,7 +8,7 @@ import pytest
 from cluster import NODES, Cluster, step
 from jobs import Job
 
-pytestmark = pytest.mark.timeout(1200)  # the first test waits for the lab and the image
+pytestmark = pytest.mark.timeout(3600)  # the first test waits for the lab and the image
 
 _DATA = "/var/lib/ringmaster/data"
 

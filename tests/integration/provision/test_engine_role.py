@@ -28,11 +28,17 @@ import fcntl, os, time
 lock = open("/var/lib/dpkg/lock-frontend", "w")
 fcntl.lockf(lock, fcntl.LOCK_EX)
 open("{HELD}", "w").close()
-time.sleep(9)
-os.unlink("{HELD}")
+while os.path.exists("{HELD}"):
+    time.sleep(0.1)
 """
-# By name, in the node's own process namespace: nothing else there is called so.
-KILL_APT = "pidof dpkg >/dev/null && kill -9 $(pidof apt-get dpkg dpkg-deb)"
+# By name, in the node's own process namespace: nothing else there is called so. It looks often, for dpkg is quick.
+KILL_APT = """
+for _ in $(seq 3000); do
+  pidof dpkg >/dev/null && kill -9 $(pidof apt-get dpkg dpkg-deb) && exit
+  sleep 0.02
+done
+exit 1
+"""
 
 
 @pytest.fixture
@@ -71,8 +77,12 @@ def module(machines: Lab, node: Node, name: str, **arguments: Any) -> dict[str, 
     return result(start(machines, node, name, **arguments))
 
 
+def start_install(machines: Lab, node: Node, **more: Any) -> "subprocess.Popen[str]":
+    return start(machines, node, "ringmaster_packages", role="test", names=[PACKAGE], **more)
+
+
 def install(machines: Lab, node: Node, **more: Any) -> dict[str, Any]:
-    return module(machines, node, "ringmaster_packages", role="test", names=[PACKAGE], **more)
+    return result(start_install(machines, node, **more))
 
 
 @contextmanager
@@ -95,11 +105,17 @@ def test_who_holds_the_lock_is_waited_for_then_named(machines: Lab, node: Node) 
     node.container.exec_run(["python3", "-c", HOLD_LOCK], detach=True)
     while not node.succeeds("test", "-e", HELD):
         time.sleep(0.1)
-    refused = install(machines, node, lock_timeout=1)
+    try:
+        began = time.monotonic()
+        refused = install(machines, node, lock_timeout=1)
+        waiting = start_install(machines, node, lock_timeout=60)
+        time.sleep(time.monotonic() - began)  # as long as the first has taken: this one is at the lock by then
+        assert waiting.poll() is None, "it did not wait"
+    finally:
+        node.run("rm", HELD)
     assert "python3 (pid " in refused["msg"]
     assert "has held apt's lock for 1 s" in refused["msg"]
-    assert install(machines, node, lock_timeout=60)["installed"] == [PACKAGE]
-    assert not node.succeeds("test", "-e", HELD)
+    assert result(waiting)["installed"] == [PACKAGE]
 
 
 def test_a_mirror_that_is_silent_is_given_up_and_leaves_nothing(machines: Lab, node: Node) -> None:
@@ -112,9 +128,8 @@ def test_a_mirror_that_is_silent_is_given_up_and_leaves_nothing(machines: Lab, n
 
 
 def test_killed_half_way_the_next_run_completes_it(machines: Lab, node: Node) -> None:
-    running = start(machines, node, "ringmaster_packages", role="test", names=[PACKAGE])
-    while not node.succeeds("sh", "-c", KILL_APT):
-        assert running.poll() is None, "it was through before it could be killed"
+    running = start_install(machines, node)
+    assert node.succeeds("bash", "-c", KILL_APT), "it was through before it could be killed"
     assert "run provision again" in result(running)["msg"]
     assert install(machines, node)["changed"]
     assert node.run("dpkg", "--audit") == ""

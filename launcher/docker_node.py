@@ -139,7 +139,7 @@ class DockerNode:
         try:
             made = client.api.exec_create(self._container_id, ["/bin/sh", "-c", script], stderr=False)
             return bytes(client.api.exec_start(made["Id"])).decode(errors="replace")
-        except APIError:  # it has ended
+        except Trouble:  # it has ended, or ended meanwhile
             return ""
 
     def _follow(self) -> None:

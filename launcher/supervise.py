@@ -31,7 +31,7 @@ _GATHER_S = 0.5
 _TERM_S = 2.0
 """From SIGTERM to SIGKILL. With _GATHER_S and a tick it keeps the promise of 5 s from failure to all stopped."""
 _MEMORY_S = 8.0
-"""So long a node is waited for, once all has stopped, that was asked whether memory had run out."""
+"""Once all has stopped: so long the nodes are waited for that were asked whether memory had run out."""
 _ECHO_S = 1.0
 """The same SIGTERM or SIGHUP again within this time is an echo of the first."""
 _GIVE_UP_S = 3.0
@@ -113,6 +113,7 @@ class Supervisor:
                 self._close(leave=self._runtime.survives)
                 raise
             self._close(leave=self._detaching is not None)
+            self._hear_of_memory()
         return self._outcome()
 
     def _close(self, *, leave: bool) -> None:
@@ -335,13 +336,22 @@ class Supervisor:
         if self._asked:
             code = ExitCode.INTERRUPTED if self._asked[0] == signal.SIGINT else ExitCode.TERMINATED
             return Outcome(state="stopped", exit_code=code)
-        for each in self._nodes:
-            if each.memory is not None:
-                each.memory.join(_MEMORY_S)
         failure = root_cause([end for each in self._nodes for end in ends(each)])
         if failure is None:
             return Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)
         return Outcome(state="failed", exit_code=self._failed_code(failure), failure=failure)
+
+    def _hear_of_memory(self) -> None:
+        """Leave nodes that were asked the time to answer; Ctrl-C ends the wait, and changes nothing about the end."""
+        if self._asked or self._detaching is not None:
+            return  # nobody will say why
+        until = time.monotonic() + _MEMORY_S
+        for each in self._nodes:
+            while each.memory is not None and each.memory.is_alive() and time.monotonic() < until:
+                each.memory.join(_TICK_S)
+                if self._asked or self._detaching is not None:
+                    until = 0.0
+        self._asked, self._detaching = [], None
 
     def _failed_code(self, failure: Failure) -> ExitCode:
         if failure.signal == "SIGKILL" and any(each.out_of_memory for each in self._nodes):

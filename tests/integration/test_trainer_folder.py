@@ -29,7 +29,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_ranks_see_the_steps_of_one_and_find_their_workers(pictures: Path, tmp_path: Path) -> None:
-    flags = [*FLAGS, "--data", str(pictures), "--keep", "99"]
+    flags = [*FLAGS, "--data", str(pictures), "--keep", "99999"]
     agents = _two_nodes(tmp_path / "two", [*flags, "--epochs", "1000"])
     _wait_for(tmp_path / "two", agents[0], "workers")
     deadline = time.monotonic() + LIMIT

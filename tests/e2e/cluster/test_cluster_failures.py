@@ -1,6 +1,7 @@
 """Something breaks in a job on a cluster: all of it stops at once, and one box says which node, which rank, and why."""
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -113,4 +114,6 @@ def assert_stopped(cluster: Cluster, job: Job, failed: float) -> None:
     ended = max(cluster.moments(node, job.name, "die")[-1] for node in NODES)
     print(f"all ended {ended - failed:.1f} s after the failure")
     assert ended - failed < _STOPPED_WITHIN_S
+    told = datetime.fromisoformat(job.summary["started_at"]).timestamp() + job.summary["wall_s"]
+    assert told - failed < 60, "and what was written comes home, and the box is shown"
     cluster.assert_nothing_runs(job)

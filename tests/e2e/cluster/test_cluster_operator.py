@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,13 +100,14 @@ def follow(checkout: Path, name: str) -> Done:
     process = start_make("logs", checkout, {"NAME": name})
     assert process.stdout is not None
     seen = []
-    interrupted = False
+    limit = threading.Timer(120, os.killpg, (process.pid, signal.SIGKILL))
     for line in process.stdout:
         seen.append(line)
-        if not interrupted and re.match(_STEP, line):
-            interrupted = True
+        if not limit.is_alive() and re.match(_STEP, line):
+            limit.start()
             os.kill(launcher_of(process), signal.SIGINT)
-    process.wait(timeout=60)
+    limit.cancel()
+    process.wait(timeout=20)
     (code,) = re.findall(r"^ringmaster: exit (\d+) ", "".join(seen), re.MULTILINE)
     return Done(output="".join(seen), exit_code=int(code))
 

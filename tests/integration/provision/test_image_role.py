@@ -13,7 +13,7 @@ from tests.lab.lab import Lab
 from tests.lab.node import Node
 from tests.lab.recipe import USER
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 ROLE = ("--tags", "train_image")
 MIB = 24
 LISTENING = "ss -Hltn sport = :5870"

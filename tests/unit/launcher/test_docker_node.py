@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 from docker.errors import APIError, NotFound
 from test_container import cluster_plan
 from test_engine import FakeEngine, refusal, stamp
@@ -392,6 +393,8 @@ def test_a_container_that_has_ended_still_tells_that_memory_ran_out(nodes: list[
     one = Followed(nodes)
     one.engine.refuses["exec"] = refusal(409)
     state = one.engine.inspected[one.container]
+    assert one.node.out_of_memory() is None
+    one.engine.refuses["exec"] = requests.ConnectionError("it ended meanwhile")
     state["State"]["OOMKilled"] = True
     assert one.node.out_of_memory() == "node1"
     state["HostConfig"]["Memory"] = 1 << 30

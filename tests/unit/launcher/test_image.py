@@ -146,6 +146,7 @@ def test_requirements_are_a_layer_between(node: Node, hosts: str, tmp_path: Path
 def test_the_build_gets_the_nodes_certificates_and_proxies_for_its_time_only(node: Node, hosts: str) -> None:
     image.run(ImageOptions(inventory=hosts, base="example/base:1"))
     words = next(words for words in node.streamed if "--target=packages" in words)
+    assert all("--network=host" in words for words in node.streamed if "build" in words)
     assert "--secret=id=ca,src=/etc/ssl/certs/ca-certificates.crt" in words
     assert "--build-arg=https_proxy" in words  # without a value: taken from the node's environment, if it has one
     assert "--build-arg=BASE=example/base:1" in words and "--build-arg=LOCK=trainer.txt" in words

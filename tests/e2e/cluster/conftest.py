@@ -15,7 +15,7 @@ from tests.lab import lab, spec
 from tests.lab.lab import Lab
 from tests.lab.place import Place
 
-# Packets as small as in many a cloud: an engine's own network, of 1500 bytes, gets nothing through there.
+# Packets as small as in many a cloud: downloads through an engine's own network, of 1500 bytes, can stand still there.
 WANTED = spec.lab(nodes=2, gpus=2, overrides=("node1:mtu=1400", "node2:mtu=1400"))
 OWN = Place(name="cluster")
 Write = Callable[[str], Path]

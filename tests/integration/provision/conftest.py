@@ -72,3 +72,9 @@ def provisioned(bare_lab: Lab) -> Provisioned:
         first=playbook(bare_lab, "site.yml"),
         second=playbook(bare_lab, "site.yml"),
     )
+
+
+@pytest.fixture
+def machines(provisioned: Provisioned) -> Lab:
+    """The lab, provisioned."""
+    return provisioned.machines

@@ -10,17 +10,12 @@ import pytest
 
 from launcher.program import ROOT
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import Provisioned, playbook, recap
+from tests.integration.provision.conftest import playbook, recap
 from tests.lab import faults, gpus
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 
 pytestmark = [pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def machines(provisioned: Provisioned) -> Lab:
-    return provisioned.machines
 
 
 def front_door(verb: str, inventory: Path, *words: str) -> "subprocess.CompletedProcess[str]":

@@ -4,16 +4,11 @@ import json
 
 import pytest
 
-from tests.integration.provision.conftest import Provisioned, playbook, recap
+from tests.integration.provision.conftest import playbook, recap
 from tests.lab.lab import Lab
 from tests.lab.recipe import USER
 
 pytestmark = [pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def machines(provisioned: Provisioned) -> Lab:
-    return provisioned.machines
 
 
 def test_each_node_has_its_own_interface(machines: Lab) -> None:

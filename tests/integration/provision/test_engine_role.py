@@ -13,7 +13,7 @@ import pytest
 from launcher.program import ROOT
 from tests.integration.lab import small_image
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import Provisioned, playbook, recap
+from tests.integration.provision.conftest import playbook, recap
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 
@@ -39,11 +39,6 @@ for _ in $(seq 3000); do
 done
 exit 1
 """
-
-
-@pytest.fixture
-def machines(provisioned: Provisioned) -> Lab:
-    return provisioned.machines
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import Provisioned, playbook, recap
+from tests.integration.provision.conftest import playbook, recap
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 from tests.lab.recipe import USER
@@ -19,11 +19,6 @@ JOBS, DATA = f"{STATE}/jobs", f"{STATE}/data"
 DISK = "/disk"  # not there on the nodes, as a disk that is yet to be used
 ELSEWHERE = {"ringmaster_job_dir": f"{DISK}/ringmaster/jobs", "ringmaster_data_dir": f"{DISK}/data"}
 IMAGE_USER = 10001
-
-
-@pytest.fixture
-def machines(provisioned: Provisioned) -> Lab:
-    return provisioned.machines
 
 
 @pytest.fixture

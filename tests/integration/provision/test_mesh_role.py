@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.program import ROOT
-from tests.integration.provision.conftest import Provisioned, playbook, recap
+from tests.integration.provision.conftest import playbook, recap
 from tests.lab.lab import Lab
 from tests.lab.node import Node
 from tests.lab.recipe import USER
@@ -16,11 +16,6 @@ pytestmark = [pytest.mark.timeout(300)]
 
 STRICT = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile=/dev/null")
 HOME = f"/home/{USER}"
-
-
-@pytest.fixture
-def machines(provisioned: Provisioned) -> Lab:
-    return provisioned.machines
 
 
 @pytest.fixture

@@ -98,11 +98,11 @@ bench: everything ## measure, and write docs/performance.md: ONLY=step,recipe ch
 ##@ Rehearse
 .PHONY: lab
 lab: control ## a cluster of NODES container nodes on this machine, with GPUS stand-in GPUs each (docs/lab.md)
-	@exec $(BIN)/python -m tests.lab up --nodes="$$RM_NODES" --gpus="$$RM_GPUS" --engine="$$RM_ENGINE" --unequal="$$RM_UNEQUAL" --registry="$$RM_REGISTRY"
+	@exec $(BIN)/python -m lab up --nodes="$$RM_NODES" --gpus="$$RM_GPUS" --engine="$$RM_ENGINE" --unequal="$$RM_UNEQUAL" --registry="$$RM_REGISTRY"
 
 .PHONY: lab-down
 lab-down: control ## remove every lab of this checkout again
-	@exec $(BIN)/python -m tests.lab down --purge="$$RM_PURGE"
+	@exec $(BIN)/python -m lab down --purge="$$RM_PURGE"
 
 ##@ Develop
 .PHONY: test
@@ -111,11 +111,11 @@ test: everything ## all tests; LAB=required fails where a part of them can't be 
 
 .PHONY: lint
 lint: everything ## all linters
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/yamllint --strict . && $(LINT_PLAYBOOKS) && $(BIN)/shellcheck requirements/install.sh docker/install .ci/run tests/lab/node_files/start-node tests/lab/node_files/link-stand-ins tests/lab/node_files/dmesg && $(BIN)/hadolint docker/Dockerfile
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/yamllint --strict . && $(LINT_PLAYBOOKS) && $(BIN)/shellcheck requirements/install.sh docker/install .ci/run lab/node_files/start-node lab/node_files/link-stand-ins lab/node_files/dmesg && $(BIN)/hadolint docker/Dockerfile
 
 .PHONY: clean
 clean: ## remove what make made here: .venv, caches, fetched data (runs/ is yours and stays)
-	@if [ -d .lab ]; then { PYTHON="$$RM_PYTHON" $(INSTALL) control && $(BIN)/python -m tests.lab down --all; } || { echo "ringmaster: nothing was cleaned, as the lab (.lab) could not be removed: mend what stands above (a broken .venv: rm -rf .venv), then try again" >&2; exit 1; }; fi
+	@if [ -d .lab ]; then { PYTHON="$$RM_PYTHON" $(INSTALL) control && $(BIN)/python -m lab down --all; } || { echo "ringmaster: nothing was cleaned, as the lab (.lab) could not be removed: mend what stands above (a broken .venv: rm -rf .venv), then try again" >&2; exit 1; }; fi
 	@rm -rf .venv data .mypy_cache .pytest_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if [ -d runs ]; then echo "kept: runs/ (your results); remove it yourself if you want"; fi
 

@@ -4,7 +4,7 @@ import time
 
 from fabric import Connection, task
 
-from launcher.cli import leave_with
+from launcher.commands.cli import leave_with
 
 
 @task(
@@ -46,8 +46,8 @@ def train(
 ) -> None:
     """Run a job on the inventory's nodes, follow it, end with its result."""
     started_at = time.time()
-    from launcher.options import TrainOptions
-    from launcher.train import run
+    from launcher.commands.options import TrainOptions
+    from launcher.commands.train import run
 
     options = TrainOptions(
         nodes=nodes,
@@ -79,7 +79,7 @@ _CHANGES_HELP = {**_NODES_HELP, "check": "1: show what would be done, with diffe
 
 
 def _on_nodes(verb: str, debug: bool, **options: str) -> None:
-    from launcher.provision import Options, Verb, run
+    from launcher.commands.provision import Options, Verb, run
 
     leave_with(lambda: run(Verb[verb], Options(**options), debug=debug), debug=debug)
 
@@ -144,7 +144,7 @@ def image(
     debug: bool = False,
 ) -> None:
     """Build the training image on the first node, and bring it to all of them."""
-    from launcher.image import ImageOptions, run
+    from launcher.commands.image import ImageOptions, run
 
     options = ImageOptions(inventory=inventory, limit=limit, base=base, cuda=cuda, requirements=requirements)
     leave_with(lambda: run(options, debug=debug), debug=debug)
@@ -161,7 +161,7 @@ _JOBS_HELP = {
 @task(help=_JOBS_HELP)
 def status(_connection: Connection, name: str = "", inventory: str = "", limit: str = "", debug: bool = False) -> None:
     """The jobs on the nodes: state, age, step."""
-    from launcher import jobs
+    from launcher.commands import jobs
 
     options = jobs.Options(name=name, inventory=inventory, limit=limit)
     leave_with(lambda: jobs.status(options), debug=debug)
@@ -170,7 +170,7 @@ def status(_connection: Connection, name: str = "", inventory: str = "", limit: 
 @task(help=_JOBS_HELP)
 def logs(_connection: Connection, name: str = "", inventory: str = "", limit: str = "", debug: bool = False) -> None:
     """Follow a job to its end and bring its results home; Ctrl-C leaves it running."""
-    from launcher import jobs
+    from launcher.commands import jobs
 
     options = jobs.Options(name=name, inventory=inventory, limit=limit)
     leave_with(lambda: jobs.logs(options), debug=debug)
@@ -179,7 +179,7 @@ def logs(_connection: Connection, name: str = "", inventory: str = "", limit: st
 @task(help=_JOBS_HELP)
 def stop(_connection: Connection, name: str = "", inventory: str = "", limit: str = "", debug: bool = False) -> None:
     """Stop a job everywhere, with a checkpoint, and prove that nothing of it is left."""
-    from launcher import jobs
+    from launcher.commands import jobs
 
     options = jobs.Options(name=name, inventory=inventory, limit=limit)
     leave_with(lambda: jobs.stop(options), debug=debug)
@@ -197,6 +197,6 @@ _BENCH_HELP = {
 def bench(_connection: Connection, only: str = "", quick: str = "", inventory: str = "") -> None:
     """Measure, print the tables with the ratios, and write them into docs/performance.md."""
     from benchmarks import cli
-    from launcher.options import switch
+    from launcher.commands.options import switch
 
     leave_with(lambda: cli.run(only=only, quick=switch("QUICK", quick), inventory=inventory))

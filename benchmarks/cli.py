@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks import machine, pages, tables
 from benchmarks.result import Result
-from launcher.errors import ExitCode, RingmasterError, StoppedError
-from launcher.program import ROOT
+from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from launcher.base.paths import ROOT
 from trainer.errors import UserError
 
 DEFAULT = {

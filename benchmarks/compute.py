@@ -20,7 +20,7 @@ class Setting:
     fused: bool = True
     """The optimizer as one kernel."""
     kept_memory: bool = True
-    """`trainer.memory`."""
+    """`trainer.distributed.malloc`."""
     threads: int | None = None
     """None = as torch chooses."""
     compiled: bool = False

@@ -13,11 +13,16 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.compute import PARTS, Setting
 from benchmarks.served import serve
-from launcher.program import ROOT
-from trainer import config, distributed, memory, models, open_data, optimizers, precision, scaling, state
-from trainer.objective import Objective
-from trainer.order import Epoch
-from trainer.pictures import Batch
+from launcher.base.paths import ROOT
+from trainer.checkpoint import state
+from trainer.config import run_config, scaling
+from trainer.data import open_data
+from trainer.data.batches.protocols import Batch
+from trainer.data.batches.sampling import Epoch
+from trainer.distributed import malloc
+from trainer.distributed import world as distributed
+from trainer.model import models, optimizers, precision
+from trainer.model.objective import Objective
 
 MOST_OPERATORS = 8
 _WARM_STEPS = 12
@@ -28,10 +33,10 @@ class Child:
 
     def __init__(self, setting: Setting) -> None:
         if setting.kept_memory:
-            memory.keep_freed_memory()
+            malloc.keep_freed_memory()
         if setting.threads is not None:
             torch.set_num_threads(setting.threads)
-        chosen = config.parse(setting.flags, {"DATA_DIR": str(ROOT / "data")})
+        chosen = run_config.parse(setting.flags, {"DATA_DIR": str(ROOT / "data")})
         world = distributed.join(chosen, {})
         layout = torch.channels_last if chosen.channels_last else torch.contiguous_format
         data = open_data.open_data(chosen, world, layout)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from benchmarks.result import Chart, Curve
-from trainer.report_charts import Point, compact, ticks
+from trainer.reporting.charts import Point, compact, ticks
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, BOTTOM, TITLE = 76, 24, 52, 34

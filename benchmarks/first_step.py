@@ -18,10 +18,10 @@ from pathlib import Path
 
 from benchmarks.result import Result, Row, ratio
 from benchmarks.turns import in_turn
-from launcher.errors import ExitCode, RingmasterError
-from launcher.machine import LOOPBACK, free_port
-from launcher.program import ROOT
-from trainer.summary import read_records, summarize
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
+from launcher.local.machine import LOOPBACK, free_port
+from trainer.reporting.summary import read_records, summarize
 
 _TRAINER_ARGUMENTS = ("--max-steps", "1", "--max-val-items", "64")
 _TIMEOUT_S = 300

@@ -113,7 +113,7 @@ def _steps(repetitions: int) -> dict[str, tuple[float, ...]]:
 def _model(name: str, size: int, device: str = "cuda") -> nn.Module:
     import torch
 
-    from trainer import models
+    from trainer.model import models
 
     model = models.build(name, channels=3, size=size, classes=1000 if size == 224 else 10)
     placed: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -126,7 +126,7 @@ def _alone() -> Iterator[Callable[[nn.Module], nn.Module]]:
     import torch
     import torch.distributed as dist
 
-    from trainer import distributed
+    from trainer.distributed import world as distributed
 
     device = torch.device("cuda", 0)
     world = distributed.World(
@@ -145,9 +145,10 @@ def recipe_step(name: str, device: str = "cuda") -> Step:
     """A step of a recipe as the trainer computes it, less input, schedule and records."""
     import torch
 
-    from trainer import config, objective, optimizers, precision, scaling
+    from trainer.config import run_config, scaling
+    from trainer.model import objective, optimizers, precision
 
-    chosen = config.parse(("--dataset", name, "--recipe", name), {})
+    chosen = run_config.parse(("--dataset", name, "--recipe", name), {})
     model = _model(chosen.model, 32, device)
     form = precision.choose(chosen.precision, torch.device(device), chosen.model)
     goal = objective.Objective(label_smoothing=chosen.label_smoothing)

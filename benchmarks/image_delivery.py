@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from launcher.errors import ExitCode, RingmasterError
-from launcher.program import ROOT
-from tests.lab import lab, spec
-from tests.lab.lab import Lab
-from tests.lab.place import Place
+from lab import lab, spec
+from lab.lab import Lab
+from lab.place import Place
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
 
 _PLACE = Place(name="bench-image")
 _MOST_ROUNDS = 2

@@ -13,10 +13,10 @@ from benchmarks import naive
 from benchmarks.compute import Setting, Steps
 from benchmarks.result import Ratio, Result, Row, ratio
 from benchmarks.turns import in_turn
-from trainer import datasets
-from trainer.cores import free_cores
-from trainer.measure_input import Source, measure_resident, naive_arrays
-from trainer.memory import keep_freed_memory
+from trainer.bench.measure import Source, measure_resident, naive_arrays
+from trainer.data.published import tensors
+from trainer.distributed.cores import free_cores
+from trainer.distributed.malloc import keep_freed_memory
 
 BATCH = 512
 _REPETITIONS, _QUICK_REPETITIONS = 5, 2
@@ -55,7 +55,7 @@ def _rates(repetitions: int, seconds: float) -> tuple[tuple[Row, ...], tuple[Rat
     """Pictures per second of each way."""
     keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    data = datasets.load("fashion-mnist", data_dir=naive.DATA, own_copy=None, seed=0, say=print)
+    data = tensors.load("fashion-mnist", data_dir=naive.DATA, own_copy=None, seed=0, say=print)
     sources: dict[str, Source] = {
         "naive": naive_arrays(data, batch=BATCH, augmented=False),
         "good practice": naive_arrays(data, batch=BATCH, augmented=False, workers=free_cores()),

@@ -21,14 +21,15 @@ from pathlib import Path
 
 from benchmarks.first_step import restored_latest
 from benchmarks.turns import compare
-from launcher import inventory as inventories
-from launcher.container import HOME, RUN, Bind, command_line, node_folder
-from launcher.errors import ExitCode, RingmasterError
-from launcher.first_contact import pinned_file, pinning_options
-from launcher.phases import VARIABLE, durations
-from launcher.plan import NodePlan, Plan
-from launcher.program import ROOT
-from trainer.summary import read_records, summarize
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
+from launcher.base.timings import VARIABLE, durations
+from launcher.commands.inventory import pinned_file
+from launcher.inventory import hosts as inventories
+from launcher.job.container import HOME, RUN, Bind, command_line, node_folder
+from launcher.job.plan import NodePlan, Plan
+from launcher.ssh.known_hosts import pinning_options
+from trainer.reporting.summary import read_records, summarize
 
 _ARGUMENTS = "--dataset synthetic --max-steps 1 --max-val-items 64"
 _LIMIT_S = 300

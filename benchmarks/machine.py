@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from launcher.machine import cores
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
+from launcher.local.machine import cores
 
 _GIB = 1 << 30
 _CHANGES = "+changes"

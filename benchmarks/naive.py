@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.served import limited, quiet_interrupt
 from benchmarks.trainings import Training
-from launcher.errors import ExitCode, RingmasterError
-from launcher.program import ROOT
-from trainer.cores import free_cores
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
+from trainer.distributed.cores import free_cores
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ class Reference:
     way: str = NAIVE
     """NAIVE or GOOD_PRACTICE."""
     model: str = "tutorial-cnn"
-    """One of `trainer.flags.MODELS`."""
+    """One of `trainer.config.flags.MODELS`."""
     batch_size: int = 64
     epochs: int = 1
     lr: float = 0.001
@@ -101,7 +101,7 @@ def epochs(reference: Reference) -> Iterator[dict[str, float]]:
     """Train in this process; after each epoch its seconds of training, and how the model does on the test pictures."""
     import torch
 
-    from trainer import models
+    from trainer.model import models
 
     torch.manual_seed(reference.seed)
     good = reference.way == GOOD_PRACTICE

@@ -6,8 +6,8 @@ from pathlib import Path
 from benchmarks import drawing, tables
 from benchmarks.machine import Machine
 from benchmarks.result import Result
-from launcher import whole_file
-from launcher.errors import ExitCode, RingmasterError
+from launcher.base import atomic_file
+from launcher.base.errors import ExitCode, RingmasterError
 
 PAGE = "performance.md"
 FOLDER = "performance"
@@ -103,4 +103,4 @@ def block(result: Result, machine: Machine) -> str:
 
 def _write(path: Path, text: str) -> None:
     if not path.exists() or path.read_bytes() != text.encode():
-        whole_file.write(path, text)
+        atomic_file.write(path, text)

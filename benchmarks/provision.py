@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from launcher.errors import ExitCode, RingmasterError
-from launcher.program import ROOT
-from tests.lab import lab, spec
-from tests.lab.place import Place
+from lab import lab, spec
+from lab.place import Place
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
 
 _FEW, _MANY = 4, 16
 _WITHOUT_ENGINE = ("--skip-tags", "docker_engine,train_image")

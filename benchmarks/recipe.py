@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from benchmarks import naive, trainings
 from benchmarks.result import Chart, Curve, Ratio, Result, Row
 from benchmarks.trainings import Training
-from trainer import fetch
+from trainer.data.published import fetch
 
 GOOD, BETTER = 0.90, 0.925
 """Test accuracies that times are taken to."""

@@ -13,7 +13,7 @@ from benchmarks import naive, trainings
 from benchmarks.recipe import GOOD, QUICK, accuracy_chart, mean_curve, time_row
 from benchmarks.result import Curve, Ratio, Result, Row, ratio
 from benchmarks.trainings import Node, Training
-from trainer import fetch
+from trainer.data.published import fetch
 
 THEIRS, ALONE, DP, DDP_ONE, DDP_TWO = (
     "their way: one process, PIL, no workers",

@@ -7,7 +7,7 @@ from benchmarks import trainings
 from benchmarks.naive import DATA
 from benchmarks.result import Chart, Curve, Ratio, Result, Row
 from benchmarks.trainings import Node, Training
-from trainer import fetch
+from trainer.data.published import fetch
 
 MAIN_BATCH = 512
 CURVE = (64, 256, 1024)

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from launcher.errors import ExitCode, RingmasterError
-from launcher.program import ROOT
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
 
 _LAST_WORDS_S = 10
 """How long a process that failed may take to say why."""

@@ -6,7 +6,7 @@ from benchmarks import naive, step_choices, trainings
 from benchmarks.compute import Setting, Steps
 from benchmarks.result import Ratio, Result, Row, ratio
 from benchmarks.turns import in_turn
-from trainer import fetch
+from trainer.data.published import fetch
 
 FLAGS = (
     *("--model", "tutorial-cnn", "--batch-size", "64", "--weight-decay", "0"),

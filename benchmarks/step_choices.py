@@ -11,7 +11,7 @@ from benchmarks import trainings
 from benchmarks.compute import PARTS, Setting, Steps
 from benchmarks.result import Ratio, Row, ratio
 from benchmarks.turns import in_turn
-from launcher.machine import gpus
+from launcher.local.machine import gpus
 
 DEFAULT = Setting(flags=())
 """The default recipe: its network, batch and number format."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from benchmarks.result import Chart, Curve, Ratio, Result, Row, ratio
 from benchmarks.turns import in_turn
-from trainer.cores import free_cores
-from trainer.folder import MEAN, STD
-from trainer.made_pictures import make_pictures
-from trainer.measure_input import Endless, Naive, measure_streamed, naive_folder
-from trainer.memory import keep_freed_memory
-from trainer.streamed import Choice
+from trainer.bench.made_pictures import make_pictures
+from trainer.bench.measure import Endless, Naive, measure_streamed, naive_folder
+from trainer.data.streaming.image_folder import MEAN, STD
+from trainer.data.streaming.streamed import Choice
+from trainer.distributed.cores import free_cores
+from trainer.distributed.malloc import keep_freed_memory
 
 BATCH, SIZE = 64, 224
 _PICTURES = 128

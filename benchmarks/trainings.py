@@ -13,11 +13,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import ExitCode, RingmasterError
-from launcher.machine import LOOPBACK, free_port, gpus, interface_of
-from launcher.program import ROOT
-from trainer.cores import facts, free_cores, parse_core_list
-from trainer.summary import number, read_records
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
+from launcher.local.machine import LOOPBACK, free_port, gpus, interface_of
+from trainer.distributed.cores import facts, free_cores, parse_core_list
+from trainer.reporting.summary import number, read_records
 
 MOST_DEVICES = 8
 _TIMEOUT_S = 900.0

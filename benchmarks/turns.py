@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Collection, Mapping
 
 from benchmarks.result import figure
-from launcher.errors import StoppedError
+from launcher.base.errors import StoppedError
 
 
 def in_turn(

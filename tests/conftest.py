@@ -5,7 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.lab import engine
+from lab import engine
+from tests.support.environment import required
 
 # Hypothesis gives an example 200 ms: on a machine that others use too, a stall is no fault of what is tested.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -16,15 +17,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """A typo in LAB must not turn required tests into skipped ones."""
     if os.environ.get("RINGMASTER_LAB", "") not in {"", "required"}:
         raise pytest.UsageError(f"LAB={os.environ['RINGMASTER_LAB']}: must be 'required' or empty")
-
-
-def required() -> bool:
-    return os.environ.get("RINGMASTER_LAB") == "required"
-
-
-def kept() -> bool:
-    """While tests are written: use the tests' labs again as they are, and leave them up for the next run."""
-    return os.environ.get("RINGMASTER_LAB_REUSE") == "1"
 
 
 @pytest.fixture(scope="session")

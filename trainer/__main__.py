@@ -9,9 +9,9 @@ import sys
 import time
 from collections.abc import Mapping
 
-from trainer import metrics  # noqa: F401  (first of all: its clock starts here, before the seconds that torch takes)
-from trainer.config import Config, parse, validate_world
+from trainer.config.run_config import Config, parse, validate_world
 from trainer.errors import UserError
+from trainer.reporting import metrics  # noqa: F401 - its clock starts here, before the seconds that torch takes
 
 _LAST_WORDS = 3.0
 """Seconds that a rank which ends in silence leaves to the one that says why: torchrun ends all ranks of a node as soon
@@ -24,9 +24,9 @@ def main() -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name must not end training, whatever the locale
     try:
         if sys.argv[1:2] == ["bench-input"]:
-            from trainer import bench_input  # imports torch
+            from trainer.bench import input_pipeline  # imports torch
 
-            return bench_input.main(sys.argv[2:])
+            return input_pipeline.main(sys.argv[2:])
         config = parse(sys.argv[1:], os.environ)
         try:
             refuse_world(config, os.environ)

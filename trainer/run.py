@@ -8,20 +8,24 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from trainer import binding, compiling, models, optimizers, precision, results, scaling, state
-from trainer.checkpoint import CheckpointFolder, Progress
-from trainer.config import Config
-from trainer.data_parallel import data_parallel
-from trainer.distributed import World, join, leave, wrap
+from trainer.checkpoint import state
+from trainer.checkpoint.files import CheckpointFolder, Progress
+from trainer.config import scaling
+from trainer.config.run_config import Config
+from trainer.data.open_data import Opened, open_data
+from trainer.distributed import affinity
+from trainer.distributed.malloc import keep_freed_memory
+from trainer.distributed.signals import StopSignal
+from trainer.distributed.world import World, join, leave, wrap
 from trainer.errors import UserError
-from trainer.job import Job
-from trainer.loop import Loop
-from trainer.memory import keep_freed_memory
-from trainer.metrics import MetricsWriter
-from trainer.objective import Objective
-from trainer.open_data import Opened, open_data
-from trainer.resume import resume
-from trainer.stopping import StopSignal
+from trainer.model import compiling, models, optimizers, precision
+from trainer.model.data_parallel import data_parallel
+from trainer.model.objective import Objective
+from trainer.reporting.metrics import MetricsWriter
+from trainer.training import results
+from trainer.training.context import Job
+from trainer.training.loop import Loop
+from trainer.training.resume import resume
 
 
 def run(config: Config) -> int:
@@ -38,7 +42,7 @@ def run(config: Config) -> int:
 
 def _run(config: Config, world: World) -> int:
     run_dir = world.from_main(lambda: _make_run_dir(config))
-    seat = binding.take(world, config.bind)
+    seat = affinity.take(world, config.bind)
     world.say(f"rank 0 computes with {seat}")
     job = _prepare(config, world, run_dir)
     start = Progress(

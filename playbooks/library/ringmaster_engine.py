@@ -12,11 +12,11 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_docker import ask, process
-from ansible.module_utils.ringmaster_engine_data import belongings, data_goes, jobs_alive, remedy
-from ansible.module_utils.ringmaster_look_engine import in_group, stale
-from ansible.module_utils.ringmaster_manifest import Manifest
-from ansible.module_utils.ringmaster_undo_engine import before
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.engine.data import belongings, data_goes, jobs_alive, remedy
+from ansible.module_utils.ringmaster.engine.look import in_group, stale
+from ansible.module_utils.ringmaster.engine.socket import ask, process
+from ansible.module_utils.ringmaster.engine.undo import before
 
 _GROUP = "docker"
 _UNIT = "docker.service"

@@ -13,9 +13,9 @@ import pwd
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_blocks import with_block
-from ansible.module_utils.ringmaster_disk import make_folder, read, state_of, write
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.blocks import with_block
+from ansible.module_utils.ringmaster.core.disk import make_folder, read, state_of, write
+from ansible.module_utils.ringmaster.core.manifest import Manifest
 
 FILE = {
     "path": {"type": "path", "required": True},

@@ -10,9 +10,12 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
-from ansible.module_utils import ringmaster_firewall_rollback as rollback
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_firewall import (
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.firewall import rollback
+from ansible.module_utils.ringmaster.firewall.live import problems
+from ansible.module_utils.ringmaster.firewall.rules import MODES, PATHS, Files, record, theirs, wanted
+from ansible.module_utils.ringmaster.firewall.ufw import (
     entry_of,
     explain,
     is_installed,
@@ -21,9 +24,6 @@ from ansible.module_utils.ringmaster_firewall import (
     restart,
     store,
 )
-from ansible.module_utils.ringmaster_firewall_live import problems
-from ansible.module_utils.ringmaster_firewall_rules import MODES, PATHS, Files, record, theirs, wanted
-from ansible.module_utils.ringmaster_manifest import Manifest
 
 
 def change(parameters: dict[str, Any], check: bool) -> dict[str, Any]:

@@ -13,14 +13,14 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_image_engine import Engine
-from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, describe, find_image, record, serving
-from ansible.module_utils.ringmaster_image_old import forget_old
-from ansible.module_utils.ringmaster_image_registry import in_use, stop
-from ansible.module_utils.ringmaster_image_space import room_needed
-from ansible.module_utils.ringmaster_image_transfer import run
-from ansible.module_utils.ringmaster_image_tunnel import Tunnel
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.image.engine import Engine
+from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record, serving
+from ansible.module_utils.ringmaster.image.prune import forget_old
+from ansible.module_utils.ringmaster.image.registry import in_use, stop
+from ansible.module_utils.ringmaster.image.space import room_needed
+from ansible.module_utils.ringmaster.image.transfer import run
+from ansible.module_utils.ringmaster.image.tunnel import Tunnel
 
 
 def check_room(engine: Engine, offer: dict[str, Any]) -> None:

@@ -14,14 +14,14 @@ import subprocess
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_image_engine import Engine
-from ansible.module_utils.ringmaster_image_names import REPOSITORY, ROLE, canonical, describe, find_image
-from ansible.module_utils.ringmaster_image_old import forget_old
-from ansible.module_utils.ringmaster_image_registry import FOLDER, in_use, keep_only, manifest_of, start, stop
-from ansible.module_utils.ringmaster_image_remote import compressed_size
-from ansible.module_utils.ringmaster_image_space import layers_of
-from ansible.module_utils.ringmaster_image_transfer import run
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.image.engine import Engine
+from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, canonical, describe, find_image
+from ansible.module_utils.ringmaster.image.prune import forget_old
+from ansible.module_utils.ringmaster.image.registry import FOLDER, in_use, keep_only, manifest_of, start, stop
+from ansible.module_utils.ringmaster.image.remote import compressed_size
+from ansible.module_utils.ringmaster.image.space import layers_of
+from ansible.module_utils.ringmaster.image.transfer import run
 
 _MAKE = "leave out LIMIT, or make the image again"
 _COMPRESSED = 0.7

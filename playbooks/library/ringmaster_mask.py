@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_disk import read, write
-from ansible.module_utils.ringmaster_manifest import Manifest
-from ansible.module_utils.ringmaster_masked_lines import with_masked
+from ansible.module_utils.ringmaster.core.disk import read, write
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.names.masked_lines import with_masked
 
 
 def mask(role: str, path: str, lines: list[str], check: bool) -> dict[str, str] | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_dpkg import Package, at_least, packages
-from ansible.module_utils.ringmaster_manifest import Manifest
-from ansible.module_utils.ringmaster_packages import Apt, DownloadError, Step, UnknownPackageError
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.packages.apt import Apt, DownloadError, Step, UnknownPackageError
+from ansible.module_utils.ringmaster.packages.dpkg import Package, at_least, packages
 
 _AGAIN = "check its network and the sources in /etc/apt, and run provision again"
 

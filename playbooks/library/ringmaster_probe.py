@@ -11,17 +11,17 @@ import pwd
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_blocks import block_of
-from ansible.module_utils.ringmaster_disk import read
-from ansible.module_utils.ringmaster_look_engine import look_engine
-from ansible.module_utils.ringmaster_look_firewall import look_firewall
-from ansible.module_utils.ringmaster_look_folders import look_folders
-from ansible.module_utils.ringmaster_look_gpus import look_gpus
-from ansible.module_utils.ringmaster_look_image import look_image
-from ansible.module_utils.ringmaster_look_network import look_network
-from ansible.module_utils.ringmaster_look_system import look_system
-from ansible.module_utils.ringmaster_manifest import Manifest
-from ansible.module_utils.ringmaster_node_key import is_ours, public_file
+from ansible.module_utils.ringmaster.core.blocks import block_of
+from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.engine.look import look_engine
+from ansible.module_utils.ringmaster.firewall.look import look_firewall
+from ansible.module_utils.ringmaster.folders.look import look_folders
+from ansible.module_utils.ringmaster.image.look import look_image
+from ansible.module_utils.ringmaster.ssh.node_key import is_ours, public_file
+from ansible.module_utils.ringmaster.system.gpus import look_gpus
+from ansible.module_utils.ringmaster.system.look import look_system
+from ansible.module_utils.ringmaster.system.network import look_network
 
 # Blocks in files of others, and files of ours. A path that begins with ~ is in the SSH user's home.
 BLOCKS = (

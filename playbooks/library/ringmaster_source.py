@@ -8,9 +8,9 @@ import time
 import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_disk import make_folder, read, state_of, write
-from ansible.module_utils.ringmaster_manifest import Manifest
-from ansible.module_utils.ringmaster_signing_key import fingerprint
+from ansible.module_utils.ringmaster.core.disk import make_folder, read, state_of, write
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.packages.signing_key import fingerprint
 
 _TRIES = 3
 _PAUSE_S = 2

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster_manifest import Manifest
-from ansible.module_utils.ringmaster_undo_engine import undo_engine, undo_group
-from ansible.module_utils.ringmaster_undo_files import undo_block, undo_file, undo_folder, undo_json
-from ansible.module_utils.ringmaster_undo_firewall import undo_firewall
-from ansible.module_utils.ringmaster_undo_folders import undo_store
-from ansible.module_utils.ringmaster_undo_image import undo_image, undo_registry
-from ansible.module_utils.ringmaster_undo_key import undo_key
-from ansible.module_utils.ringmaster_undo_mask import undo_mask
-from ansible.module_utils.ringmaster_undo_packages import undo_hold, undo_packages
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.undo import undo_block, undo_file, undo_folder, undo_json
+from ansible.module_utils.ringmaster.engine.undo import undo_engine, undo_group
+from ansible.module_utils.ringmaster.firewall.undo import undo_firewall
+from ansible.module_utils.ringmaster.folders.undo import undo_store
+from ansible.module_utils.ringmaster.image.undo import undo_image, undo_registry
+from ansible.module_utils.ringmaster.names.undo import undo_mask
+from ansible.module_utils.ringmaster.packages.undo import undo_hold, undo_packages
+from ansible.module_utils.ringmaster.ssh.undo import undo_key
 
 KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "file": undo_file,

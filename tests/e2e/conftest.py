@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import Trainer
 
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
+from tests.e2e.jobs import Trainer
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
 
 LOCAL = ROOT / "inventory" / "local.yml"
 SYNTHETIC = "--dataset synthetic --epochs 2"

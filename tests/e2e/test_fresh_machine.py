@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.program import ROOT
-from tests.lab.command import on_host
+from lab.command import on_host
+from launcher.base.paths import ROOT
 
 PACKAGES = "git,make,python3,python3-venv,ca-certificates"
 USER = 1000

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import SYNTHETIC, Job, Trainer, processes_with
 
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
+from tests.e2e.jobs import SYNTHETIC, Job, Trainer, processes_with
 
 Script = Callable[..., Path]
 

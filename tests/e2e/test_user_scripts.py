@@ -6,7 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from jobs import Trainer, processes_with
+
+from tests.e2e.jobs import Trainer, processes_with
 
 Script = Callable[..., Path]
 

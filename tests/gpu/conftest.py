@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.config import parse
+from trainer.config.run_config import parse
+from trainer.distributed.signals import StopSignal
+from trainer.reporting.summary import read_records
 from trainer.run import run
-from trainer.stopping import StopSignal
-from trainer.summary import read_records
 
 Run = Callable[..., list[dict[str, Any]]]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torchvision
 
-from trainer.gpu_decode import gpu_decodes
+from trainer.data.streaming.gpu_decode import gpu_decodes
 
 Run = Callable[..., list[dict[str, Any]]]
 

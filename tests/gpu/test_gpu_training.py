@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import compiling, distributed
-from trainer.distributed import World
-from trainer.resident import Resident
+from trainer.data.batches.resident import Resident
+from trainer.distributed import world as distributed
+from trainer.distributed.world import World
+from trainer.model import compiling
 
 Run = Callable[..., list[dict[str, Any]]]
 SHORT = ("--model", "small-cnn", "--max-steps", "12", "--lr", "0.05")

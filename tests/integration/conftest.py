@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import kept
-from tests.lab import lab, spec
-from tests.lab.lab import Lab
-from tests.lab.place import Place
+from lab import lab, spec
+from lab.lab import Lab
+from lab.place import Place
+from tests.support.environment import kept
 
 WANTED = spec.lab(nodes=3, engine=True, gpus=2)
 OWN = Place(name="test")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
 
 
 def locked(name: str) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launcher import machine
-from trainer.data_formats import FORMATS
-from trainer.data_store import read, store
+from launcher.local import machine
+from trainer.data.published.formats import FORMATS
+from trainer.data.published.store import read, store
 
 ROOT = Path(__file__).parents[2]
 NAME = "cifar10"

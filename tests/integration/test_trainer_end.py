@@ -10,19 +10,19 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RUN = """
 import atexit, os, runpy, sys
-import trainer.config
+import trainer.config.run_config
 
 class Late:  # as a thread of C++ that still needs Python would be: there until Python takes itself apart
     def __del__(self):
         os.write(1, b"Python took itself apart")
 
 late = Late()
-original = trainer.config.parse
+original = trainer.config.run_config.parse
 def parse(*arguments):
     atexit.register(print, "exit functions ran")
     return 1 / 0 if how == "raise" else original(*arguments)
 how = sys.argv.pop(1)
-trainer.config.parse = parse
+trainer.config.run_config.parse = parse
 runpy.run_module("trainer", run_name="__main__", alter_sys=True)
 """
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integration.test_trainer_runs import LIMIT, _finish, _parameters, _records, _start, _two_nodes, _wait_for
-from tests.unit.trainer.made_folder import fill, write
+from tests.support.made_folder import fill, write
+from tests.support.trainer_runs import LIMIT, finish, parameters, records, start, start_two_nodes, wait_for
 
 EARLY = 32
 """A step before rounding grows into other parameters."""
@@ -30,28 +30,28 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_ranks_see_the_steps_of_one_and_find_their_workers(pictures: Path, tmp_path: Path) -> None:
     flags = [*FLAGS, "--data", str(pictures), "--keep", "99999"]
-    agents = _two_nodes(tmp_path / "two", [*flags, "--epochs", "1000"])
-    _wait_for(tmp_path / "two", agents[0], "workers")
+    agents = start_two_nodes(tmp_path / "two", [*flags, "--epochs", "1000"])
+    wait_for(tmp_path / "two", agents[0], "workers")
     deadline = time.monotonic() + LIMIT
     while not (tmp_path / "two" / "checkpoints" / f"step-{EARLY:08d}.json").exists():
         assert agents[0].poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     agents[1].send_signal(signal.SIGTERM)
-    _finish(agents)
-    assert _records(tmp_path / "two", "start")[0]["world_size"] == 2
-    assert len(_records(tmp_path / "two", "workers")) == len(_records(tmp_path / "two", "stopped")) == 1
-    assert _finish([_start(tmp_path / "one", flags=[*flags, "--workers", "0", "--max-steps", str(EARLY)])])[0][0] == 0
-    two, one = _parameters(tmp_path / "two", EARLY), _parameters(tmp_path / "one", EARLY)
+    finish(agents)
+    assert records(tmp_path / "two", "start")[0]["world_size"] == 2
+    assert len(records(tmp_path / "two", "workers")) == len(records(tmp_path / "two", "stopped")) == 1
+    assert finish([start(tmp_path / "one", flags=[*flags, "--workers", "0", "--max-steps", str(EARLY)])])[0][0] == 0
+    two, one = parameters(tmp_path / "two", EARLY), parameters(tmp_path / "one", EARLY)
     torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
     with pytest.raises(AssertionError):  # a step is far more than the tolerance
-        torch.testing.assert_close(_parameters(tmp_path / "two", EARLY // 2), one, rtol=1e-2, atol=1e-4)
+        torch.testing.assert_close(parameters(tmp_path / "two", EARLY // 2), one, rtol=1e-2, atol=1e-4)
 
 
 def test_ranks_with_other_pictures_are_refused(pictures: Path, tmp_path: Path) -> None:
     other = fill(tmp_path / "other", test=1)
     write(other / "train" / "cow" / "0.png")
     nodes = [[*FLAGS, "--data", str(root)] for root in (pictures, other)]
-    ended = _finish(_two_nodes(tmp_path / "run", *nodes))
+    ended = finish(start_two_nodes(tmp_path / "run", *nodes))
     assert all(code != 0 for code, _ in ended)
     errors = "".join(text for _, text in ended)
     assert errors.count("see other files or classes there than rank 0; make the folder the same on every node") == 1

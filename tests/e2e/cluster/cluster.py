@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs import Job, Trainer
-
-from launcher.program import ROOT
-from tests.lab.lab import Lab
+from lab.lab import Lab
+from launcher.base.paths import ROOT
+from tests.e2e.jobs import Job, Trainer
 
 NODES = ("node1", "node2")
 _JOBS = "/var/lib/ringmaster/jobs"

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, finished, start_make, step
-from jobs import Trainer
 
-from launcher.program import ROOT
-from tests.conftest import kept
-from tests.lab import lab, spec
-from tests.lab.lab import Lab
-from tests.lab.place import Place
+from lab import lab, spec
+from lab.lab import Lab
+from lab.place import Place
+from launcher.base.paths import ROOT
+from tests.e2e.cluster.cluster import Cluster, finished, start_make, step
+from tests.e2e.jobs import Trainer
+from tests.support.environment import kept
 
 # Packets as small as in many a cloud: downloads through an engine's own network, of 1500 bytes, can stand still there.
 WANTED = spec.lab(nodes=2, gpus=2, overrides=("node1:mtu=1400", "node2:mtu=1400"))

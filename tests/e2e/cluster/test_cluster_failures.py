@@ -5,10 +5,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from cluster import NODES, Cluster, Running, held_ports, step
-from jobs import Job
 
-from launcher.machine import PORTS
+from launcher.job.rendezvous import PORTS
+from tests.e2e.cluster.cluster import NODES, Cluster, Running, held_ports, step
+from tests.e2e.jobs import Job
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster import NODES, Cluster, Done, await_, launcher_of, start_make, step
+
+from tests.e2e.cluster.cluster import NODES, Cluster, Done, await_, launcher_of, start_make, step
 
 pytestmark = pytest.mark.timeout(3600)
 

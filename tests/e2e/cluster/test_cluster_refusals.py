@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster import NODES, Cluster, await_, held_ports
-from jobs import Job
 
-from launcher.machine import PORTS
-from tests.lab import gpus
-from tests.lab.fault import Fault
-from tests.lab.node import Node
+from lab import gpus
+from lab.fault import Fault
+from lab.node import Node
+from launcher.job.rendezvous import PORTS
+from tests.e2e.cluster.cluster import NODES, Cluster, await_, held_ports
+from tests.e2e.jobs import Job
 
 pytestmark = pytest.mark.timeout(3600)
 

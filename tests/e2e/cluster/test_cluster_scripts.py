@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cluster import NODES, Cluster, step
-from jobs import Job
+
+from tests.e2e.cluster.cluster import NODES, Cluster, step
+from tests.e2e.jobs import Job
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from cluster import NODES, Cluster, step
-from jobs import Job
+
+from tests.e2e.cluster.cluster import NODES, Cluster, step
+from tests.e2e.jobs import Job
 
 pytestmark = pytest.mark.timeout(3600)  # the first test waits for the lab and the image
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from docker.models.containers import Container
 
-from launcher.errors import ExitCode, RingmasterError
-from tests.lab import cli, command, faults, files, gpus, host, links, network, place, spec
-from tests.lab.access import Door, known_hosts
-from tests.lab.fault import Fault
-from tests.lab.files import Wiring
-from tests.lab.host import Host
-from tests.lab.making import host_arguments
-from tests.lab.node import Node
-from tests.lab.place import Place
-from tests.lab.recipe import recipe
+from lab import cli, command, faults, files, gpus, host, links, network, place, spec
+from lab.access import Door, known_hosts
+from lab.fault import Fault
+from lab.files import Wiring
+from lab.host import Host
+from lab.making import host_arguments
+from lab.node import Node
+from lab.place import Place
+from lab.recipe import recipe
+from launcher.base.errors import ExitCode, RingmasterError
 
 WIRING = Wiring(address="10.1.2.11", gateway="10.1.2.1", subnet="10.1.2.0/24")
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----"

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from launcher.errors import RingmasterError
+from lab import faults, links, ready
+from lab.lab import Lab
+from lab.place import STATE
+from launcher.base.errors import RingmasterError
 from tests.integration.lab import small_image
-from tests.lab import faults, links, ready
-from tests.lab.lab import Lab
-from tests.lab.place import STATE
 
 # The first test of all builds the images.
 pytestmark = pytest.mark.timeout(600)

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
+from lab import engine, gpus, host, registry
+from lab.lab import Lab
+from lab.node import Node
 from tests.integration.lab import small_image
-from tests.lab import engine, gpus, host, registry
-from tests.lab.lab import Lab
-from tests.lab.node import Node
 
 # The first test of all builds the images.
 pytestmark = pytest.mark.timeout(600)

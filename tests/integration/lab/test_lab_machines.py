@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from launcher import inventory
-from launcher.program import ROOT
-from tests.lab import engine, lab, spec
-from tests.lab.lab import Lab
-from tests.lab.place import LABEL, Place
+from lab import engine, lab, spec
+from lab.lab import Lab
+from lab.place import LABEL, Place
+from launcher.base.paths import ROOT
+from launcher.inventory import hosts as inventory
 
 pytestmark = [pytest.mark.usefixtures("an_engine"), pytest.mark.timeout(600)]
 PLACE = Place(name="odd")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from launcher.program import ROOT
-from tests.lab.node import Node
+from lab.node import Node
+from launcher.base.paths import ROOT
 
 ALLOWED = ROOT / "docs" / "reset-leaves.yml"
 _LOOK = Path(__file__).with_name("look_at_node.py").read_text()

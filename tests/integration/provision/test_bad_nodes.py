@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.program import ROOT
+from lab import faults, gpus
+from lab.lab import Lab
+from lab.node import Node
+from launcher.base.paths import ROOT
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import playbook, recap
-from tests.lab import faults, gpus
-from tests.lab.lab import Lab
-from tests.lab.node import Node
+from tests.support.provisioned import playbook, recap
 
 pytestmark = [pytest.mark.timeout(600)]
 

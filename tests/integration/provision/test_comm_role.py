@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.integration.provision.conftest import playbook, recap
-from tests.lab.lab import Lab
-from tests.lab.recipe import USER
+from lab.lab import Lab
+from lab.recipe import USER
+from tests.support.provisioned import playbook, recap
 
 pytestmark = [pytest.mark.timeout(300)]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from launcher.program import ROOT
+from lab.lab import Lab
+from lab.node import Node
+from launcher.base.paths import ROOT
 from tests.integration.lab import small_image
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import playbook, recap
-from tests.lab.lab import Lab
-from tests.lab.node import Node
+from tests.support.provisioned import playbook, recap
 
 pytestmark = [pytest.mark.timeout(900)]
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from launcher.program import ROOT
-from tests.integration.provision.conftest import playbook, recap
-from tests.lab import engine, faults, network
-from tests.lab.lab import Lab
-from tests.lab.node import Node
+from lab import engine, faults, network
+from lab.lab import Lab
+from lab.node import Node
+from launcher.base.paths import ROOT
+from tests.support.provisioned import playbook, recap
 
 # Its fixtures run playbooks, too.
 pytestmark = [pytest.mark.timeout(900)]

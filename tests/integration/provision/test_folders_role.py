@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.lab import Lab
+from lab.node import Node
+from lab.recipe import USER
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import playbook, recap
-from tests.lab.lab import Lab
-from tests.lab.node import Node
-from tests.lab.recipe import USER
+from tests.support.provisioned import playbook, recap
 
 pytestmark = [pytest.mark.timeout(300)]
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.integration.provision.conftest import Provisioned, playbook, recap
-from tests.lab import engine, host, links, registry
-from tests.lab.lab import Lab
-from tests.lab.node import Node
-from tests.lab.recipe import USER
+from lab import engine, host, links, registry
+from lab.lab import Lab
+from lab.node import Node
+from lab.recipe import USER
+from tests.support.provisioned import Provisioned, playbook, recap
 
 pytestmark = [pytest.mark.timeout(900)]
 ROLE = ("--tags", "train_image")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.program import ROOT
-from tests.integration.provision.conftest import playbook, recap
-from tests.lab.lab import Lab
-from tests.lab.node import Node
-from tests.lab.recipe import USER
+from lab.lab import Lab
+from lab.node import Node
+from lab.recipe import USER
+from launcher.base.paths import ROOT
+from tests.support.provisioned import playbook, recap
 
 pytestmark = [pytest.mark.timeout(300)]
 

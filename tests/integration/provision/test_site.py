@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import Provisioned, playbook, recap
+from tests.support.provisioned import Provisioned, playbook, recap
 
 pytestmark = [pytest.mark.timeout(900)]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.provision import snapshot
-from tests.integration.provision.conftest import Provisioned, playbook, recap
+from tests.support.provisioned import Provisioned, playbook, recap
 
 pytestmark = [pytest.mark.timeout(900)]
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_bench_pages import MACHINE
-from test_bench_result import WHOLE
 
 from benchmarks import cli
 from benchmarks.result import Ratio, Result
-from launcher.errors import ExitCode, RingmasterError, StoppedError
+from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from tests.support.benchmark_results import MACHINE, WHOLE
 
 
 def interrupted(_quick: bool) -> Result:

@@ -9,7 +9,7 @@ from benchmarks import naive
 from benchmarks.compute import PARTS, Setting
 from benchmarks.compute_child import Child
 from benchmarks.naive import GOOD_PRACTICE, NAIVE, Reference
-from trainer import models
+from trainer.model import models
 
 
 @pytest.fixture(autouse=True)

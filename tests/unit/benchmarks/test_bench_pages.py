@@ -5,16 +5,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from test_bench_result import WHOLE
 
 from benchmarks import pages
-from benchmarks.machine import Machine
-from launcher.errors import RingmasterError
+from launcher.base.errors import RingmasterError
+from tests.support.benchmark_results import MACHINE, WHOLE
 
-MACHINE = Machine(
-    cpu="A CPU", cores=2, memory_gib=24, gpus=(), system="Debian", python="3.11.7", torch="2.15.0",
-    torchvision="0.29.2", commit="abc1234", date="2026-01-31",
-)  # fmt: skip
 BEGIN, END = "<!-- bench:step -->", "<!-- /bench:step -->"
 HAND = f"# Performance\n\nBy hand.  \r\n\n## Mine\n{BEGIN}\nold\n{END}\n\n\ttail without an end"
 

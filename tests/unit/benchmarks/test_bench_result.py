@@ -5,23 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.result import Chart, Curve, Ratio, Result, Row, figure, ratio
-
-WHOLE = Result(
-    name="step",
-    title="A step",
-    command="make bench ONLY=step",
-    rows=(
-        Row(label="naive", unit="s", values=(3.0, 1.0, 2.0)),
-        Row(label="dp", unit="s", values=(), note="n/a: no GPU"),
-    ),
-    ratios=(Ratio(label="naive / ours", value=2.5, least=2.0), Ratio(label="dp / ours", value=None)),
-    charts=(
-        Chart(name="c", title="C", x="x", y="y", curves=(Curve(label="a", points=((1.0, 2.0), (2.0, 3.0))),),
-              logarithmic=True),
-    ),
-    notes=("One process.",),
-)  # fmt: skip
+from benchmarks.result import Ratio, Result, Row, figure, ratio
+from tests.support.benchmark_results import WHOLE
 
 
 def test_a_result_is_the_same_after_its_trip_through_a_file() -> None:

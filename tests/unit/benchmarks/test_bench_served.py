@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.served import Served
-from launcher.errors import ExitCode, RingmasterError
+from launcher.base.errors import ExitCode, RingmasterError
 
 MODULE = "tests.unit.benchmarks.answers"
 

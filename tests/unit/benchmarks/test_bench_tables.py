@@ -1,8 +1,7 @@
 """Every row shows n, median and spread, or why there are none."""
 
-from test_bench_result import WHOLE
-
 from benchmarks import tables
+from tests.support.benchmark_results import WHOLE
 
 
 def test_the_terminal_gets_an_aligned_table() -> None:

@@ -21,7 +21,7 @@ from benchmarks.trainings import (
     one_thread_each,
     training_of,
 )
-from launcher.errors import RingmasterError
+from launcher.base.errors import RingmasterError
 
 _DONE = Training(seconds=(4.0, 5.0, 6.0), accuracies=(0.85, 0.91, 0.90), test_losses=(0.5, 0.4, 0.45))
 

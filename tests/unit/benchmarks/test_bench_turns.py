@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks.turns import in_turn
-from launcher.errors import StoppedError
+from launcher.base.errors import StoppedError
 
 
 def counting() -> Callable[[], float]:

@@ -37,7 +37,7 @@ def test_what_failed_is_no_failure_of_the_rest(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_recipes_step_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer import models
+    from trainer.model import models
 
     torch.manual_seed(0)
     model = models.build("tutorial-cnn", channels=3, size=32, classes=10)

@@ -1,7 +1,7 @@
 """Blocks in files of others: whatever a file held, taking the block out gives its bytes back."""
 
 import pytest
-from ansible.module_utils.ringmaster_blocks import BEGIN, END, block_of, with_block, without_block
+from ansible.module_utils.ringmaster.core.blocks import BEGIN, END, block_of, with_block, without_block
 from hypothesis import given
 from hypothesis import strategies as st
 

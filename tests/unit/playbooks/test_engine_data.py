@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import ringmaster_engine_data as data
-from ansible.module_utils.ringmaster_dpkg import Package
-from ansible.module_utils.ringmaster_engine_folders import mounts, removable
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.engine import data
+from ansible.module_utils.ringmaster.engine.folders import mounts, removable
+from ansible.module_utils.ringmaster.packages.dpkg import Package
 
 FOLDER = "/var/lib/docker"
 ROOT = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"

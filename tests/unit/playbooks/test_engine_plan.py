@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import PLAYBOOKS
 from engine import engine_findings, engine_plan
 
-_DEFAULTS = yaml.safe_load((PLAYBOOKS / "roles/docker_engine/defaults/main.yml").read_text())
+from launcher.base.paths import ROOT
+
+_DEFAULTS = yaml.safe_load((ROOT / "playbooks/roles/docker_engine/defaults/main.yml").read_text())
 SETTINGS = {name.removeprefix("docker_engine_"): value for name, value in _DEFAULTS.items()} | {
     "source": "distribution"
 }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import ringmaster_files
 import ringmaster_undo
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
 
 
 @pytest.fixture

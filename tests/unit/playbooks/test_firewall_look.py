@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ansible.module_utils.ringmaster_firewall_live import not_let_in
-from ansible.module_utils.ringmaster_look_firewall import listeners, sshd_ports
+from ansible.module_utils.ringmaster.firewall.live import not_let_in
+from ansible.module_utils.ringmaster.firewall.look import listeners, sshd_ports
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 

@@ -4,8 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.ringmaster_firewall_rollback import BOOT, FOLDER, SCRIPT
-from ansible.module_utils.ringmaster_firewall_rules import PATHS
+from ansible.module_utils.ringmaster.firewall.rollback import BOOT, FOLDER, SCRIPT
+from ansible.module_utils.ringmaster.firewall.rules import PATHS
 
 
 @pytest.fixture

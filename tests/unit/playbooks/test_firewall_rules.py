@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from ansible.module_utils import ringmaster_firewall_rules as rules
+from ansible.module_utils.ringmaster.firewall import rules
 
 PEERS = {"node2": ["10.0.0.2", "fd00::2"], "node3": ["10.0.0.3"]}
 DEFAULTS = '# ufw\nIPV6=yes\nDEFAULT_INPUT_POLICY="{policy}"\nDEFAULT_OUTPUT_POLICY="ACCEPT"\n'

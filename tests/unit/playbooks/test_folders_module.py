@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import ringmaster_folders
 import ringmaster_undo
-from ansible.module_utils import ringmaster_undo_folders
-from ansible.module_utils.ringmaster_look_folders import look_folders
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.folders import undo
+from ansible.module_utils.ringmaster.folders.look import look_folders
 
 ME = {"uid": os.getuid(), "gid": os.getgid()}
 OTHER = os.getuid() + 1
@@ -136,7 +136,7 @@ def test_a_killed_reset_goes_on_and_finds_no_jobs_in_what_is_left(
         raise OSError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ringmaster_undo_folders.shutil, "rmtree", killed)
+        patched.setattr(undo.shutil, "rmtree", killed)
         assert take_back(manifest)
     assert look_folders([], manifest)["uncollected"] == []
     ensure(manifest, wanted(path))
@@ -152,7 +152,7 @@ def test_a_mount_is_not_emptied(tmp_path: Path, manifest: Manifest, monkeypatch:
     ensure(manifest, wanted(path, jobs=False))
     (path / "theirs").mkdir()
     lines = f"30 1 8:1 / {tmp_path}/data-2 rw - ext4 x rw\n31 1 8:1 / {path}/theirs rw - ext4 x rw\n"
-    monkeypatch.setattr("ansible.module_utils.ringmaster_job_folders.read", lambda _: lines)
+    monkeypatch.setattr("ansible.module_utils.ringmaster.folders.job_folders.read", lambda _: lines)
     (problem,) = take_back(manifest)
     assert f"{path}/theirs is a mount" in problem
     assert (path / "theirs").exists()

@@ -11,15 +11,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from ansible.module_utils import (
-    ringmaster_image_names,
-    ringmaster_image_old,
-    ringmaster_look_image,
-    ringmaster_undo_image,
-)
-from ansible.module_utils.ringmaster_image_engine import Engine, InUseError
-from ansible.module_utils.ringmaster_image_names import canonical, find_image, record
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.image import look, names, prune, undo
+from ansible.module_utils.ringmaster.image.engine import Engine, InUseError
+from ansible.module_utils.ringmaster.image.names import canonical, find_image, record
 
 ID = "sha256:" + "a" * 64
 WANTED = "registry.example:5000/train@sha256:" + "b" * 64
@@ -67,7 +62,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
-    monkeypatch.setattr(ringmaster_image_names, "RECORD", str(tmp_path / "image.json"))
+    monkeypatch.setattr(names, "RECORD", str(tmp_path / "image.json"))
     server = FakeEngine(tmp_path / "engine.sock")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -107,14 +102,14 @@ def test_a_tag_beside_the_digest_is_left_out() -> None:
 
 
 def test_no_engine_is_no_image_and_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ringmaster_look_image, "process", lambda: None)
-    monkeypatch.setattr(ringmaster_look_image, "Engine", lambda **_: pytest.fail("it was asked"))
-    assert ringmaster_look_image.look_image(WANTED) == {"image": None, "image_serving": False}
+    monkeypatch.setattr(look, "process", lambda: None)
+    monkeypatch.setattr(look, "Engine", lambda **_: pytest.fail("it was asked"))
+    assert look.look_image(WANTED) == {"image": None, "image_serving": False}
 
 
 def test_a_registry_that_is_left_is_seen_whatever_image_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ringmaster_look_image, "serving", lambda: True)
-    assert ringmaster_look_image.look_image("") == {"image": None, "image_serving": True}
+    monkeypatch.setattr(look, "serving", lambda: True)
+    assert look.look_image("") == {"image": None, "image_serving": True}
 
 
 def test_an_engine_that_does_not_answer_is_said(tmp_path: Path) -> None:
@@ -134,13 +129,13 @@ def test_an_engine_that_takes_too_long_is_said(tmp_path: Path) -> None:
 def test_a_registry_that_can_not_be_taken_back_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "registry"
     folder.mkdir()
-    monkeypatch.setattr(ringmaster_undo_image, "stop", lambda: None)
-    monkeypatch.setattr(ringmaster_undo_image, "serving", lambda: True)
+    monkeypatch.setattr(undo, "stop", lambda: None)
+    monkeypatch.setattr(undo, "serving", lambda: True)
     with pytest.raises(OSError, match="does not stop"):
-        ringmaster_undo_image.undo_registry({"name": str(folder)})
-    monkeypatch.setattr(ringmaster_undo_image, "serving", lambda: False)
+        undo.undo_registry({"name": str(folder)})
+    monkeypatch.setattr(undo, "serving", lambda: False)
     for _ in range(2):
-        ringmaster_undo_image.undo_registry({"name": str(folder)})
+        undo.undo_registry({"name": str(folder)})
     assert not folder.exists()
 
 
@@ -149,16 +144,16 @@ def test_a_name_that_is_used_stays(fake: FakeEngine, engine: Engine, monkeypatch
     fake.used = {"ours:1"}
     with pytest.raises(InUseError):
         engine.untag("ours:1")
-    monkeypatch.setattr(ringmaster_undo_image, "SOCKET", engine.path)
-    monkeypatch.setattr(ringmaster_undo_image, "Engine", lambda: engine)
+    monkeypatch.setattr(undo, "SOCKET", engine.path)
+    monkeypatch.setattr(undo, "Engine", lambda: engine)
     for name in ("ours:1", "ours:2", "ours:gone"):
-        ringmaster_undo_image.undo_image({"name": name})
+        undo.undo_image({"name": name})
     assert fake.images == {"ours:1": ID}
 
 
 def test_an_image_whose_only_name_is_ours_was_there_before_and_stays(fake: FakeEngine) -> None:
     fake.images = {"ours:1": ID}
-    ringmaster_undo_image.undo_image({"name": "ours:1", "only_name": True})
+    undo.undo_image({"name": "ours:1", "only_name": True})
     assert fake.images == {"ours:1": ID}
 
 
@@ -169,6 +164,6 @@ def test_only_the_image_before_the_last_is_kept(fake: FakeEngine, engine: Engine
         if name != "theirs:1":
             manifest.note("train_image", "image", name)
     fake.used = {"used:1"}
-    ringmaster_image_old.forget_old(manifest, engine, "now")
+    prune.forget_old(manifest, engine, "now")
     assert set(fake.images) == {"theirs:1", "used:1", "before:1", "before@sha256:x", "now:1"}
     assert [entry["name"] for entry in manifest.entries] == ["used:1", "before:1", "before@sha256:x", "now:1"]

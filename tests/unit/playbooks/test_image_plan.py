@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.ringmaster_image_names import PORT
+from ansible.module_utils.ringmaster.image.names import PORT
 from train_image import image_difference, image_plan, image_problem, image_summary, recorded_image
 
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
 
 ID = "sha256:" + "a" * 64
 OTHER = "sha256:" + "b" * 64

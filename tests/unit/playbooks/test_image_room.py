@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from ansible.module_utils.ringmaster_image_remote import one_for
-from ansible.module_utils.ringmaster_image_space import layers_of, room_needed
+from ansible.module_utils.ringmaster.image.remote import one_for
+from ansible.module_utils.ringmaster.image.space import layers_of, room_needed
 from hypothesis import given
 from hypothesis import strategies as st
 

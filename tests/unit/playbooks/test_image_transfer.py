@@ -4,8 +4,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from ansible.module_utils import ringmaster_image_transfer as transfer
-from ansible.module_utils.ringmaster_image_tunnel import no_tunnel
+from ansible.module_utils.ringmaster.image import transfer
+from ansible.module_utils.ringmaster.image.tunnel import no_tunnel
 
 LOST = "echo 'read: connection reset by peer'; exit 1"
 

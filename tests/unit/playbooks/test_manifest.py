@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 
@@ -56,7 +56,7 @@ def test_a_damaged_one_is_an_error_not_an_empty_one(path: Path) -> None:
 def test_a_second_process_waits_until_the_first_has_ended(path: Path) -> None:
     wait = (
         "import sys; import ansible.module_utils as m; m.__path__.append(sys.argv[2])\n"
-        "from ansible.module_utils.ringmaster_manifest import Manifest\n"
+        "from ansible.module_utils.ringmaster.core.manifest import Manifest\n"
         "one = Manifest(sys.argv[1]); print('in', flush=True); sys.stdin.read(); one.note('a', 'file', '/first')"
     )
     first = subprocess.Popen(

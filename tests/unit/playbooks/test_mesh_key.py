@@ -10,8 +10,8 @@ import pytest
 import ringmaster_key
 import ringmaster_probe
 import ringmaster_undo
-from ansible.module_utils import ringmaster_node_key
-from ansible.module_utils.ringmaster_manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.ssh import node_key
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ssh-keygen") is None, reason="makes keys as root does on a node, by ssh-keygen"
@@ -97,7 +97,7 @@ def test_a_private_key_that_the_user_put_there_is_never_ours(home: Path, manifes
     changed, other = ensure(manifest)
     assert changed
     assert other not in (None, public)
-    assert ringmaster_node_key.derived(str(home / ".ssh/ringmaster_ed25519")) == " ".join((other or "").split()[:2])
+    assert node_key.derived(str(home / ".ssh/ringmaster_ed25519")) == " ".join((other or "").split()[:2])
     assert ringmaster_probe.public_key(manifest) == other
     assert ensure(manifest) == (False, other)
     reset(manifest)
@@ -168,13 +168,13 @@ def test_the_public_half_is_read_as_ssh_keygen_reads_it(tmp_path: Path) -> None:
     for kind, passphrase in (("ed25519", ""), ("rsa", ""), ("ecdsa", "a secret")):
         path = tmp_path / kind
         subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", path], check=True)
-        assert ringmaster_node_key.derived(str(path)) == " ".join((tmp_path / f"{kind}.pub").read_text().split()[:2])
+        assert node_key.derived(str(path)) == " ".join((tmp_path / f"{kind}.pub").read_text().split()[:2])
     cut = tmp_path / "cut"
     cut.write_text(
         "".join((tmp_path / "rsa").read_text().splitlines(keepends=True)[:2]) + "-----END OPENSSH PRIVATE KEY-----"
     )
     for odd in (cut, tmp_path, tmp_path / "none", tmp_path / "rsa.pub"):
-        assert ringmaster_node_key.derived(str(odd)) is None
+        assert node_key.derived(str(odd)) is None
 
 
 def test_a_lost_manifest_is_no_reason_for_another_key(home: Path, manifest: Manifest, tmp_path: Path) -> None:

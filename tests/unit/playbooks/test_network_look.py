@@ -5,9 +5,9 @@ import threading
 from typing import Any
 
 import pytest
-from ansible.module_utils import ringmaster_look_names as names
-from ansible.module_utils import ringmaster_look_network as network
-from ansible.module_utils.ringmaster_masked_lines import with_masked, without_masked
+from ansible.module_utils.ringmaster.names import look as names
+from ansible.module_utils.ringmaster.names.masked_lines import with_masked, without_masked
+from ansible.module_utils.ringmaster.system import network
 
 LO = {"name": "lo", "mtu": 65536, "addresses": ["127.0.0.1"], "virtual": True}
 DOCKER = {"name": "docker0", "mtu": 1500, "addresses": ["172.17.0.1"], "virtual": True}

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import ringmaster_packages as module
-from ansible.module_utils import ringmaster_dpkg as dpkg
-from ansible.module_utils import ringmaster_packages as apt
-from ansible.module_utils.ringmaster_manifest import Manifest
-from ansible.module_utils.ringmaster_signing_key import fingerprint
-from ansible.module_utils.ringmaster_undo_engine import engine_rules
-from ansible.module_utils.ringmaster_undo_packages import removable
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.engine.undo import engine_rules
+from ansible.module_utils.ringmaster.packages import apt, dpkg
+from ansible.module_utils.ringmaster.packages.signing_key import fingerprint
+from ansible.module_utils.ringmaster.packages.undo import removable
 
 STATUS = """\
 Package: dpkg

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import ringmaster_ready
-from ansible.module_utils import ringmaster_look_gpus, ringmaster_look_system
+from ansible.module_utils.ringmaster.system import gpus, look
 from readiness import readiness
 
 _machines = itertools.count()
@@ -132,15 +132,13 @@ def test_the_table_leaves_out_what_nobody_has() -> None:
 
 
 def test_gpus_and_processes_are_read_as_nvidia_smi_prints_them() -> None:
-    assert ringmaster_look_gpus.gpus("0, NVIDIA H100 80GB HBM3, 81559, 580.95.05\n") == [
+    assert gpus.gpus("0, NVIDIA H100 80GB HBM3, 81559, 580.95.05\n") == [
         {"index": 0, "model": "NVIDIA H100 80GB HBM3", "memory_mb": 81559, "driver": "580.95.05"}
     ]
-    assert ringmaster_look_gpus.processes("4711, /usr/bin/python3, [N/A]\n") == [
-        {"pid": 4711, "name": "python3", "memory_mb": None}
-    ]
+    assert gpus.processes("4711, /usr/bin/python3, [N/A]\n") == [{"pid": 4711, "name": "python3", "memory_mb": None}]
 
 
 def test_the_system_is_read() -> None:
-    found = ringmaster_look_system.os_release('ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n')
+    found = look.os_release('ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n')
     assert (found["id"], found["version"], found["name"]) == ("ubuntu", "24.04", "Ubuntu 24.04 LTS")
-    assert ringmaster_look_system.memory_mb("MemTotal:       2097152 kB\n", 1 << 29) == 512
+    assert look.memory_mb("MemTotal:       2097152 kB\n", 1 << 29) == 512

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher.program import ROOT
+from launcher.base.paths import ROOT
 
 PLAYBOOKS = ROOT / "playbooks"
 ROLES = sorted(path.name for path in (PLAYBOOKS / "roles").iterdir())

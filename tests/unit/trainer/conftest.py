@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.config import parse
+from trainer.config.run_config import parse
 from trainer.run import run
 
 

@@ -1,0 +1,97 @@
+"""How the operator reaches the nodes: a key of the lab's own, pinned host keys, ssh_config, inventory."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.place import Place
+from lab.recipe import USER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """What is needed to reach one node."""
+
+    name: str
+    address: str
+    port: int
+    host_key: str
+    """`ssh-ed25519 AAAA…`, read inside the node, not over the network."""
+
+
+def provide_key(place: Place) -> str:
+    """Return the public half of the operator's key for this lab, made now if there is none."""
+    public = place.key.with_suffix(".pub")
+    if not (place.key.exists() and public.exists()):
+        place.state.mkdir(parents=True, exist_ok=True)
+        place.key.unlink(missing_ok=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "operator of the lab", "-f", str(place.key)],
+            check=True,
+            timeout=30,
+        )
+    return public.read_text()
+
+
+def write(place: Place, doors: Sequence[Door]) -> None:
+    """Write the three files; each in one step, so that nobody reads half of one."""
+    _replace(place.known_hosts, known_hosts(doors))
+    _replace(place.ssh_config, ssh_config(place, doors))
+    _replace(place.inventory, inventory(place, doors))
+
+
+def remove(place: Place) -> None:
+    for path in (place.inventory, place.ssh_config):
+        path.unlink(missing_ok=True)
+
+
+def known_hosts(doors: Sequence[Door]) -> str:
+    lines = []
+    for door in doors:
+        where = door.address if door.port == 22 else f"[{door.address}]:{door.port}"
+        alias = door.name if door.port == 22 else f"[{door.name}]:{door.port}"
+        lines.append(f"{alias},{where} {door.host_key}\n")
+    return "".join(lines)
+
+
+def ssh_config(place: Place, doors: Sequence[Door]) -> str:
+    hosts = "".join(
+        f"Host {door.name} {door.address}\n    HostName {door.address}\n    Port {door.port}\n\n" for door in doors
+    )
+    return f"""\
+# Written by `make lab`: how to reach the rehearsal cluster's nodes.  ssh -F inventory/{place.ssh_config.name} node1
+{hosts}Host *
+    User {USER}
+    IdentityFile "{place.key}"
+    IdentitiesOnly yes
+    UserKnownHostsFile "{place.known_hosts}"
+    GlobalKnownHostsFile /dev/null
+    StrictHostKeyChecking yes
+    ConnectTimeout 10
+"""
+
+
+def inventory(place: Place, doors: Sequence[Door]) -> str:
+    hosts = "".join(
+        f"    {door.name}:\n      ansible_host: {door.address}\n"
+        + (f"      ansible_port: {door.port}\n" if door.port != 22 else "")
+        for door in doors
+    )
+    return f"""\
+---
+# Written by `make lab`: the rehearsal cluster on this machine; `make lab-down` removes it.
+nodes:
+  hosts:
+{hosts}  vars:
+    ansible_user: {USER}
+    ansible_ssh_common_args: '-F "{{{{ inventory_dir }}}}/{place.ssh_config.name}"'
+    ringmaster_backend: gloo  # the GPUs, where there are any, are stand-ins
+"""
+
+
+def _replace(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)  # noqa: PTH105  (Path.replace, named for what it does to the old file)

@@ -1,0 +1,160 @@
+"""Builds a node image: a plain image of the distribution, what is missing, the lab's own files."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+from docker.models.containers import Container
+from docker.models.images import Image
+from docker.types import Mount
+
+from lab import command, engine, packages
+from lab.archive import Archive
+from lab.host import Host
+from lab.place import CHECKOUT, CHECKOUT_LABEL, IMAGE_LABEL, LABEL
+from lab.recipe import BASE, CLEAN, NODE_FILES, SETUP, Recipe
+from lab.say import say
+from launcher.base.errors import ExitCode, RingmasterError
+
+HOST_FOLDER = "/run/ringmaster-lab-host"  # an empty folder there is all that stays; a node begins with an empty /run
+REPOSITORY = f"ringmaster-lab-{CHECKOUT}"
+LABEL_VALUE = f"{CHECKOUT}-build"
+"""What the container of a build is labelled with."""
+_INSTALL = (
+    "printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d && apt-get -qq update "
+    "&& apt-get -qq -o Dpkg::Options::=--force-unsafe-io install --yes --no-install-recommends {} "
+    "&& rm /usr/sbin/policy-rc.d"
+)
+
+
+@contextlib.contextmanager
+def base(client: docker.DockerClient, wanted: Recipe, host: Host) -> Iterator[str]:
+    """Give the name of a plain image of the distribution: by mmdebstrap, which needs no registry, else pulled.
+
+    mmdebstrap first where it is installed; a pull comes before installing it, as it changes nothing on this machine.
+    The name goes again afterwards, unless it was there before; the layers stay as long as an image stands on them.
+    """
+    pulled = f"{wanted.distribution}:{wanted.codename}"
+    name = f"{REPOSITORY}:base"
+    if not shutil.which("mmdebstrap"):
+        if client.images.list(pulled):
+            yield pulled
+            return
+        name = _pull(client, pulled, host) or name
+    if name != pulled:
+        _import(client, wanted, host, name)
+    try:
+        yield name
+    finally:
+        client.images.remove(name)
+
+
+def _pull(client: docker.DockerClient, name: str, host: Host) -> str:
+    """Return `name` once it is pulled; nothing where mmdebstrap had to be installed, to do without."""
+    try:
+        client.images.pull(name)
+    except DockerException as error:
+        if not host.distribution or os.geteuid() != 0:
+            raise RingmasterError(
+                f"can't pull {name} ({' '.join(str(error).split())[:200]}), and mmdebstrap is not here to do without; "
+                "mend the registry access, or install mmdebstrap",
+                exit_code=ExitCode.NOT_STARTED,
+            ) from error
+        say("no image registry can be reached: installing mmdebstrap (make lab-down PURGE=1 takes it back)")
+        packages.install("mmdebstrap", note=engine.note_packages)
+        return ""
+    return name
+
+
+def _import(client: docker.DockerClient, wanted: Recipe, host: Host, name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="ringmaster-lab-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # apt unpacks as a user of its own
+        tar = Path(folder) / "base.tar"
+        _mmdebstrap(wanted, host, tar)
+        repository, _, tag = name.partition(":")
+        changes = [f"LABEL {CHECKOUT_LABEL}={CHECKOUT}"]
+        answer = client.api.import_image_from_file(str(tar), repository=repository, tag=tag, changes=changes)
+    if '"error"' in answer:
+        raise RingmasterError(f"the engine refuses the node's file system: {answer.strip()}")
+
+
+def _mmdebstrap(wanted: Recipe, host: Host, tar: Path) -> None:
+    words = [
+        "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(BASE)}",
+        "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+        # Which archive this machine uses is handed over at a node's start, not baked in.
+        '--customize-hook=rm -f "$1/etc/apt/sources.list" "$1/etc/resolv.conf" "$1/etc/hostname"',
+        '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_*',
+        wanted.codename, str(tar), *(["-"] if host.apt_sources else []),
+    ]  # fmt: skip
+    # Its mounts in a namespace of their own end with it, however it ends; what it unpacks lies beside the tar.
+    if os.geteuid() == 0:
+        words = ["unshare", "--mount", *words]
+    done = command.on_host(words, text=host.apt_sources, environment={"TMPDIR": str(tar.parent)}, timeout=900)
+    if done.returncode:
+        said = "; ".join(line for line in done.stdout.splitlines() if line.startswith("E:")) or done.stdout[-300:]
+        raise RingmasterError(
+            f"mmdebstrap failed: {said.strip()}; does `apt-get update` work on this machine?",
+            exit_code=ExitCode.NOT_STARTED,
+        )
+
+
+def finish(client: docker.DockerClient, start: str, wanted: Recipe, host: Host) -> Image:
+    """Add what is still missing in a container of `base`, and keep the result as the image."""
+    with tempfile.TemporaryDirectory(prefix="ringmaster-lab-") as folder:
+        handed = Path(folder)
+        handed.chmod(0o755)  # apt reads the bundle as a user of its own
+        (handed / "sources.list").write_text(host.apt_sources)
+        (handed / "ca.crt").write_text(host.certificates)
+        (handed / "apt.conf").write_text(_apt_conf(host))
+        container = client.containers.create(
+            start, ["sleep", "infinity"], network_mode="host", labels={LABEL: LABEL_VALUE},
+            # A mount and not a volume, which would be noted in the image as one that every node shall have.
+            mounts=[Mount(HOST_FOLDER, str(handed), type="bind", read_only=True)],
+        )  # fmt: skip
+        try:
+            container.start()
+            # Given to each command: what a container itself is given would stay in the image.
+            environment = {
+                **dict(host.proxies), "APT_CONFIG": f"{HOST_FOLDER}/apt.conf", "DEBIAN_FRONTEND": "noninteractive",
+            }  # fmt: skip
+            missing = _in(
+                container, f"for p in {' '.join(wanted.packages)}; do dpkg -s $p >/dev/null 2>&1 || echo $p; done"
+            )
+            if missing:
+                _in(container, _INSTALL.format(" ".join(missing.split())), environment)
+            container.put_archive("/", _lab_files())
+            _in(container, (SETUP if wanted.kind == "bare" else "") + CLEAN)
+            return container.commit(
+                repository=REPOSITORY, tag=f"{wanted.kind}-{wanted.digest}",
+                changes=[f"LABEL {IMAGE_LABEL}={wanted.kind}-{wanted.digest} {CHECKOUT_LABEL}={CHECKOUT}"],
+            )  # fmt: skip
+        finally:
+            container.remove(force=True, v=True)
+
+
+def _lab_files() -> bytes:
+    archive = Archive()
+    for path in sorted(NODE_FILES.iterdir()):
+        archive.add(f"usr/lib/ringmaster-lab/{path.name}", path.read_bytes(), mode=0o755)
+    return archive.content()
+
+
+def _apt_conf(host: Host) -> str:
+    lines = host.apt_options
+    if host.apt_sources:
+        lines += f'Dir::Etc::sourcelist "{HOST_FOLDER}/sources.list";\nDir::Etc::sourceparts "-";\n'
+    return lines + (f'Acquire::https::CaInfo "{HOST_FOLDER}/ca.crt";\n' if host.certificates else "")
+
+
+def _in(container: Container, script: str, environment: dict[str, str] | None = None) -> str:
+    code, text = command.run(container, "sh", "-c", script, environment=environment)
+    if code:
+        said = text.strip().splitlines()[-1:] or ["no output"]
+        raise RingmasterError(f"building the node image failed: {said[0]}", exit_code=ExitCode.NOT_STARTED)
+    return text

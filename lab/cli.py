@@ -1,0 +1,152 @@
+"""`python -m lab`: bring the lab up and down, look at it, break it and mend it."""
+
+import argparse
+import dataclasses
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from docker.errors import APIError, DockerException
+from requests.exceptions import RequestException
+
+from lab import faults, gpus, links, spec, verbs
+from lab.fault import Fault
+from lab.node import Node
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.commands.cli import leave_with
+
+FAULTS: dict[str, type[Fault]] = {
+    "kill": faults.Kill,
+    "freeze": faults.Freeze,
+    "reboot": faults.Reboot,
+    "partition": faults.Partition,
+    "cut-ssh": faults.CutSsh,
+    "fill-disk": faults.FillDisk,
+    "limit-memory": faults.LimitMemory,
+    "pin": faults.Pin,
+    "clock": faults.ClockOffset,
+    "shape": links.Shape,
+    "missing-gpu": gpus.MissingGpu,
+    "old-driver": gpus.OldDriver,
+    "no-driver": gpus.NoDriver,
+    "busy-gpu": gpus.BusyGpu,
+    "xid": gpus.Xid,
+}
+
+
+# 1 or nothing, as make hands its variables on; a flag alone means 1.
+_SWITCH: dict[str, Any] = {"nargs": "?", "const": "1", "default": "", "metavar": "1"}
+_GOES_ON = "`make lab` again goes on, `make lab-down` removes what there is"
+_EPILOG = """\
+examples
+  python -m lab up --nodes 3 --engine --gpus 2
+  python -m lab up --nodes 3 --node node2:mtu=1300,ssh_port=2222 --node node3:interface=ens5
+  python -m lab partition node1 node2              and with --undo: mended again
+  python -m lab shape node1 --rate 100mbit
+  ssh -F inventory/lab.ssh_config node1
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong as every command here does: in one line, and with the closing line after it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise RingmasterError(f"{message}; `{self.prog} --help` shows what there is")
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    given = sys.argv[1:] if words is None else list(words)
+    leave_with(lambda: _run(given), debug="--debug" in given)
+
+
+def _run(words: Sequence[str]) -> int:
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        options = _parser().parse_args(words)
+        options.verb(options)
+    except KeyboardInterrupt:
+        raise RingmasterError(f"stopped; {_GOES_ON}", exit_code=ExitCode.INTERRUPTED) from None
+    except subprocess.TimeoutExpired as error:
+        raise RingmasterError(
+            f"`{error.cmd[0]}` on this machine did not end in {error.timeout:.0f} s; {_GOES_ON}",
+            exit_code=ExitCode.CLUSTER,
+        ) from error
+    except (DockerException, RequestException) as error:
+        said = error.explanation if isinstance(error, APIError) and error.explanation else error
+        raise RingmasterError(f"the Docker engine: {said}; {_GOES_ON}", exit_code=ExitCode.CLUSTER) from error
+    return 0
+
+
+def _terminated(_signum: int, _frame: object) -> NoReturn:
+    raise RingmasterError(f"stopped by SIGTERM; {_GOES_ON}", exit_code=ExitCode.TERMINATED)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m lab",
+        description="A rehearsal cluster on this machine: containers that boot like rented machines.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--name", help="which lab of this checkout; default: `lab` (down: every one); the tests' own is `test`"
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_up(commands)
+    down = commands.add_parser(
+        "down", help="remove every lab of this checkout (or that of --name), their files, their images"
+    )
+    down.add_argument("--all", action="store_true", help="also the copies of the images in the checkout")
+    down.add_argument("--purge", **_SWITCH, help="also the Docker engine, if the lab installed it")
+    down.set_defaults(verb=verbs.down)
+    commands.add_parser("status", help="the nodes, what they are, how they are").set_defaults(verb=verbs.status)
+    renew = commands.add_parser("renew", help="make nodes anew, as they were on their first day")
+    renew.add_argument("nodes", nargs="+", metavar="NODE")
+    renew.set_defaults(verb=verbs.renew)
+    gpu = commands.add_parser("gpus", help="set what a node's stand-in nvidia-smi shows")
+    gpu.add_argument("node", metavar="NODE")
+    gpu.add_argument("count", type=int, help="how many; 0 takes nvidia-smi away")
+    gpu.add_argument("--model", default="", help="as nvidia-smi names it")
+    gpu.add_argument("--driver", default="", help="version, such as 580.95.05")
+    gpu.add_argument("--toolkit", choices=("yes", "no"), help="is the hook there that makes the engine take --gpus?")
+    gpu.set_defaults(verb=verbs.gpus)
+    for name, kind in FAULTS.items():
+        _add_fault(commands, name, kind)
+    return parser
+
+
+def _add_up(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    settings = "".join(f"\n  {name:17} {meaning}" for name, meaning in spec.SETTINGS.items())
+    up = commands.add_parser(
+        "up", help="start the lab, or make the one that is up what is asked for",
+        epilog=f"settings of a node (yes or no: 1 or 0){settings}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    up.add_argument("--nodes", default="", help="how many; default 3")
+    up.add_argument("--gpus", default="", help="stand-in GPUs per node; default 0")
+    up.add_argument("--engine", **_SWITCH, help="with the Docker engine already on the nodes")
+    up.add_argument("--unequal", **_SWITCH, help="nodes that differ: interface names, ports, MTU, clock, …")
+    up.add_argument("--registry", **_SWITCH, help="with an image registry beside the nodes")
+    up.add_argument(
+        "--node", action="append", default=[], metavar="NODE:KEY=VALUE,…",
+        help="settings of one node, see below; may be given for several",
+    )  # fmt: skip
+    up.set_defaults(verb=verbs.up)
+
+
+def _add_fault(commands: "argparse._SubParsersAction[_Parser]", name: str, kind: type[Fault]) -> None:
+    text = " ".join((kind.__doc__ or "").split())
+    parser = commands.add_parser(name, help=text.partition(". ")[0].rstrip("."), description=text)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if field.type is Node:
+            parser.add_argument(field.name, metavar="NODE")
+        else:
+            parser.add_argument(
+                f"--{field.name.replace('_', '-')}", type=field.type, default=field.default,
+                help=f"{field.metadata['help']}; default {field.default}",
+            )  # fmt: skip
+    parser.add_argument("--undo", action="store_true", help="take it back")
+    parser.set_defaults(verb=verbs.fault, kind=kind)

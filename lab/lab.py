@@ -1,0 +1,221 @@
+"""A lab as a whole: bring it up, take it down, find it again."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.models.containers import Container
+
+from lab import access, engine, gpus, host, image, making, network, node, ready, registry
+from lab.access import Door
+from lab.files import Wiring
+from lab.making import Maker
+from lab.node import SPEC_FILE, Node
+from lab.place import LABEL, NODE_LABEL, SPEC_LABEL, Place, places
+from lab.say import say, step
+from lab.spec import LabSpec, NodeSpec
+from launcher.base.errors import ExitCode, RingmasterError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A lab that is up."""
+
+    place: Place
+    nodes: Mapping[str, Node]
+
+    def __getitem__(self, name: str) -> Node:
+        if name not in self.nodes:
+            raise RingmasterError(f"the lab has no {name}; it has {', '.join(self.nodes)}")
+        return self.nodes[name]
+
+    def ssh(self, name: str, *command: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+        """Run a command line as the operator would: by ssh, with the written files alone."""
+        return ready.ssh(self.place, name, *command, timeout=timeout)
+
+
+def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
+    """Make the lab what `spec` says: nodes that are so already stay, the others are made, made anew, or removed.
+
+    Those named in `renew` are made anew in any case.
+    """
+    _check_tools()
+    client = engine.ensure()
+    here = host.read()
+    with _alone():
+        place.state.mkdir(parents=True, exist_ok=True)
+        place.state.chmod(0o700)
+        wirings = making.wire(client, place, spec.nodes, here.mtu)
+        main = network.find(client, place, network.MAIN)
+        assert main is not None
+        maker = Maker(
+            client=client,
+            place=place,
+            host=here,
+            public_key=access.provide_key(place),
+            network=str(main.name),
+            images={kind: image.provide(client, "engine" if kind else "bare", here) for kind in _kinds(spec)},
+        )
+        present = _nodes(client, place)
+        fresh = []
+        for wanted in spec.nodes:
+            found = present.pop(wanted.name, None)
+            stamp = maker.stamp(wanted, wirings[wanted.name])
+            whole = (place.node(wanted.name) / SPEC_FILE).exists()
+            if found is not None and whole and found.labels[SPEC_LABEL] == stamp and wanted.name not in renew:
+                _wake(found)
+            else:
+                _remove(place, wanted.name, found)
+                fresh.append(wanted)
+        for name, found in present.items():
+            _remove(place, name, found)
+        if not any(wiring.second_address for wiring in wirings.values()):
+            network.remove(client, place, network.ASIDE)
+        lab = _start(client, place, maker, wirings, fresh)
+        if spec.registry:
+            registry.up(client, place, here, lab.nodes.values())
+        else:
+            registry.down(client, place)
+    return lab
+
+
+def down(place: Place) -> None:
+    """Remove everything of this lab: containers, networks, disks, files; with the checkout's last lab, the images."""
+    client = engine.connect()
+    with _alone():
+        try:
+            if client is not None:
+                _remove_from_engine(client, place)
+            elif place.state.exists():
+                say(f"no Docker engine answers: removing the files of the lab '{place.name}' only")
+        finally:  # the key goes in any case; what is left in the engine is found again by its label
+            access.remove(place)
+            shutil.rmtree(place.state, ignore_errors=True)
+        if client is not None and not existing(client):
+            image.remove(client)
+
+
+def existing(client: docker.DockerClient | None) -> list[Place]:
+    """Every lab of this checkout, whole or not."""
+    found = [] if client is None else client.containers.list(all=True, filters={"label": LABEL})
+    networks = [] if client is None else client.networks.list(filters={"label": LABEL})
+    labels = [one.labels[LABEL] for one in found]
+    return places([*labels, *(one.attrs["Labels"][LABEL] for one in networks)])
+
+
+def find(place: Place) -> Lab:
+    """Return the lab that is up.
+
+    Raises:
+        RingmasterError: there is none.
+    """
+    lab = _attach(engine.needed(), place)
+    if not lab.nodes:
+        raise RingmasterError("no lab is up; `make lab` starts one", exit_code=ExitCode.NOT_STARTED)
+    return lab
+
+
+def _remove_from_engine(client: docker.DockerClient, place: Place) -> None:
+    containers = client.containers.list(all=True, filters=place.filters)
+    if containers:
+        with step(f"removing {len(containers)} containers"):
+            _each(containers, lambda found: found.remove(force=True, v=True))
+    for role in (network.MAIN, network.ASIDE):
+        network.remove(client, place, role)
+
+
+def _check_tools() -> None:
+    for program, package in (("ssh", "openssh-client"), ("ssh-keygen", "openssh-client"), ("ip", "iproute2")):
+        if not shutil.which(program):
+            raise RingmasterError(
+                f"the lab needs `{program}`, which is not on PATH; install it (package {package})",
+                exit_code=ExitCode.NOT_STARTED,
+            )
+
+
+def _start(
+    client: docker.DockerClient,
+    place: Place,
+    maker: Maker,
+    wirings: Mapping[str, Wiring],
+    fresh: Sequence[NodeSpec],
+) -> Lab:
+    what = ", ".join(spec.name for spec in fresh)
+    with step(f"starting {what}") if fresh else contextlib.nullcontext():
+        _each(fresh, lambda spec: maker.make(spec, wirings[spec.name]))
+        lab = _attach(client, place)
+        new = {spec.name for spec in fresh}
+        _each(list(lab.nodes.values()), lambda found: ready.await_systemd(found, fresh=found.name in new))
+        _each([found for found in lab.nodes.values() if found.name not in new], gpus.reset)
+        access.write(place, [_door(found) for found in lab.nodes.values()])
+        _each(list(lab.nodes), lambda name: ready.await_ssh(place, name))
+    return lab
+
+
+def _kinds(spec: LabSpec) -> set[bool]:
+    return {wanted.engine for wanted in spec.nodes}
+
+
+def _nodes(client: docker.DockerClient, place: Place) -> dict[str, Container]:
+    """The nodes' containers by name, in order."""
+    found = client.containers.list(all=True, filters=place.filters)
+    nodes = [container for container in found if NODE_LABEL in container.labels]
+    nodes.sort(key=lambda container: int(container.labels[NODE_LABEL].removeprefix("node")))
+    return {container.labels[NODE_LABEL]: container for container in nodes}
+
+
+def _attach(client: docker.DockerClient, place: Place) -> Lab:
+    whole = {name: found for name, found in _nodes(client, place).items() if (place.node(name) / SPEC_FILE).exists()}
+    return Lab(place=place, nodes={name: node.of_container(found, place) for name, found in whole.items()})
+
+
+def _wake(container: Container) -> None:
+    """Start a node that was killed, or thaw one that is frozen."""
+    if container.status == "paused":
+        container.unpause()
+    elif container.status != "running":
+        container.start()
+
+
+def _remove(place: Place, name: str, container: Container | None) -> None:
+    if container is not None:
+        say(f"removing {name}")
+        container.remove(force=True, v=True)
+    shutil.rmtree(place.node(name), ignore_errors=True)
+
+
+def _door(found: Node) -> Door:
+    host_key = " ".join(found.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
+    return Door(name=found.name, address=found.address, port=found.spec.ssh_port, host_key=host_key)
+
+
+def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]
+    """Do it to all at the same time; the first failure is raised once all have ended."""
+    if items:
+        with ThreadPoolExecutor(len(items)) as pool:
+            list(pool.map(action, items))
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One `up` or `down` of this checkout at a time: two would make each node twice, or remove what is being made.
+
+    The lock is on a folder of the source: it needs no file of its own, which `down` would have to leave or to remove.
+    """
+    folder = os.open(Path(__file__).parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another command or test of this checkout is making or removing a lab: waiting for it")
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

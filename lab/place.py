@@ -1,0 +1,80 @@
+"""Where a lab of this checkout keeps its files, and the labels its containers are found by."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.base.errors import RingmasterError
+from launcher.base.paths import ROOT
+
+LABEL = "ringmaster.lab"
+NODE_LABEL = "ringmaster.lab.node"
+SPEC_LABEL = "ringmaster.lab.spec"
+IMAGE_LABEL = "ringmaster.lab.image"
+CHECKOUT_LABEL = "ringmaster.lab.checkout"
+CHECKOUT = hashlib.sha256(str(ROOT).encode()).hexdigest()[:10]
+STATE = ROOT / ".lab"
+ENGINE_RECORD = STATE / "engine.json"
+DEFAULT_NAME = "lab"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_RESERVED = {"images", "build"}  # a folder of STATE that is no lab, and what builds are labelled with
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One lab of this checkout: `lab` is the user's, `test` the one that tests start when they need their own."""
+
+    name: str = DEFAULT_NAME
+
+    def __post_init__(self) -> None:
+        # A folder of this name is removed with all that is in it: nothing like `..` may pass.
+        if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
+            raise RingmasterError(
+                f"--name '{self.name}': a lab's name is of a-z, 0-9 and '-', and none of {', '.join(sorted(_RESERVED))}"
+            )
+
+    @property
+    def label(self) -> str:
+        """Two checkouts, and two labs of one checkout, never share it."""
+        return f"{CHECKOUT}-{self.name}"
+
+    @property
+    def state(self) -> Path:
+        return STATE / self.name
+
+    @property
+    def key(self) -> Path:
+        """The operator's private key, made for this lab."""
+        return self.state / "operator_key"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.state / "known_hosts"
+
+    def node(self, name: str) -> Path:
+        """The folder that this machine and a node share: its disk, its settings, what its stand-ins show."""
+        return self.state / "nodes" / name
+
+    @property
+    def inventory(self) -> Path:
+        return ROOT / "inventory" / "lab.yml" if self.name == DEFAULT_NAME else self.state / "inventory.yml"
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.inventory.with_name(f"{self.name}.ssh_config")
+
+    @property
+    def filters(self) -> dict[str, str | list[str] | bool]:
+        return {"label": f"{LABEL}={self.label}"}
+
+
+def places(labels: Iterable[str] = ()) -> list[Place]:
+    """Every lab of this checkout, also one that was interrupted early: by its folder, or by its label in the engine.
+
+    `labels` are the values of LABEL that the engine knows, this checkout's and others'.
+    """
+    names = {folder.name for folder in STATE.glob("*") if folder.is_dir()}
+    names |= {label.removeprefix(f"{CHECKOUT}-") for label in labels if label.startswith(f"{CHECKOUT}-")}
+    return [Place(name=name) for name in sorted(names - _RESERVED) if _NAME.fullmatch(name)]

@@ -1,0 +1,82 @@
+"""Waits for a node: until it has booted, until it answers the operator."""
+
+import subprocess
+import time
+
+from lab.node import Node
+from lab.place import Place
+from lab.say import say
+from launcher.base.errors import ExitCode, RingmasterError
+
+_SECONDS = 90
+
+
+def await_systemd(node: Node, *, fresh: bool = False) -> None:
+    """Wait until the node has booted: a fresh one to `running`; on others a unit may have failed, which is said.
+
+    Raises:
+        RingmasterError: a unit of a fresh node failed, or it takes too long.
+    """
+    deadline = time.monotonic() + _SECONDS
+    said = ""
+    while time.monotonic() < deadline:
+        if node.state == "running":
+            said = _systemd_says(node)
+            if said in {"running", "degraded"}:
+                break
+        else:
+            said = node.container.logs(tail=3).decode(errors="replace")
+        time.sleep(0.2)
+    if said == "degraded":
+        units = node.run("systemctl", "list-units", "--failed", "--plain", "--no-legend", check=False)
+        failed = ", ".join(line.split()[0] for line in units.splitlines() if line.strip()) or "one since mended"
+        if not fresh:
+            say(f"{node.name}: units failed in it: {failed}; `python -m lab renew {node.name}` makes it anew")
+            return
+        raise RingmasterError(
+            f"{node.name}: units failed at its first boot: {failed}; `make lab-down`, then try again",
+            exit_code=ExitCode.NOT_STARTED,
+        )
+    if said != "running":
+        raise RingmasterError(
+            f"{node.name}: did not boot in {_SECONDS} s ({' '.join(said.split())[-300:]}); "
+            "`make lab-down`, then try again",
+            exit_code=ExitCode.NOT_STARTED,
+        )
+
+
+def _systemd_says(node: Node) -> str:
+    try:
+        # Bounded: a job inside that never ends would hold the question until the engine's client gives up.
+        return node.run("timeout", "10", "systemctl", "is-system-running", "--wait", check=False).strip()
+    except RingmasterError:  # it went between the question before and this one
+        return ""
+
+
+def ssh(place: Place, name: str, *command: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+    """Run a command line on a node as the operator would: by ssh, with the written files alone."""
+    return subprocess.run(
+        ["ssh", "-F", str(place.ssh_config), "-o", "BatchMode=yes", name, *command],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip
+
+
+def await_ssh(place: Place, name: str) -> None:
+    """Wait until the node lets the operator in."""
+    deadline = time.monotonic() + _SECONDS
+    while said := _ssh_refuses(place, name):
+        if time.monotonic() > deadline:
+            raise RingmasterError(
+                f"{name}: no ssh in {_SECONDS} s ({said}); `python -m lab renew {name}` makes it anew",
+                exit_code=ExitCode.NOT_STARTED,
+            )
+        time.sleep(0.2)
+
+
+def _ssh_refuses(place: Place, name: str) -> str:
+    """Why the operator does not get in; empty where he does."""
+    try:
+        done = ssh(place, name, "true", timeout=20)
+    except subprocess.TimeoutExpired:
+        return "it does not answer"
+    return " ".join(done.stderr.split()) or f"status {done.returncode}" if done.returncode else ""

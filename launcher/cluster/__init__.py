@@ -1,0 +1,1 @@
+"""Jobs in containers on the nodes of a cluster."""

@@ -1,0 +1,126 @@
+"""What is asked of a node's engine about jobs' containers, and what its answers mean."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import docker
+from docker.errors import APIError, NotFound
+
+from launcher.cluster.preflight.gpus import JobThere
+from launcher.job.container import JOB_LABEL, NODE_LABEL
+
+STALE_S = 120.0
+"""A container that was made and not started within this time belongs to a launcher that was killed just then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobContainer:
+    """A job's container on one node."""
+
+    id: str
+    job: str
+    node: str
+    """The node's name in the job's plan."""
+    state: str
+    """The engine's word: created, running, paused, exited, …"""
+    created: float
+    """Unix time by the node's clock."""
+    gpus: frozenset[str] | None
+    """Device ids it holds; None: all of the node's."""
+    exit_code: int | None = None
+    finished: float | None = None
+    """Unix time by the node's clock, once it has ended."""
+
+    def holds(self, now: float) -> bool:
+        """Whether it keeps others from the node; `now` is the node's time, unix seconds."""
+        stale = self.state == "created" and now - self.created > STALE_S
+        return self.state not in {"exited", "dead", "removing"} and not stale
+
+    @property
+    def as_there(self) -> JobThere:
+        """What others need to know of it."""
+        return JobThere(name=self.job, devices=tuple(sorted(self.gpus or ())), all_gpus=self.gpus is None)
+
+
+def containers(engine: docker.DockerClient, job: str = "") -> list[JobContainer]:
+    """Every job's containers on the node, or those of one job; the oldest first."""
+    label = f"{JOB_LABEL}={job}" if job else JOB_LABEL
+    found = []
+    for entry in engine.api.containers(all=True, filters={"label": label}):
+        try:
+            found.append(parse(engine.api.inspect_container(entry["Id"])))
+        except NotFound:  # gone between the two questions
+            continue
+    return sorted(found, key=lambda each: (each.created, each.id))
+
+
+def parse(inspected: Mapping[str, Any]) -> JobContainer:
+    """Read what `docker inspect` says."""
+    state = inspected["State"]
+    ended = state["Status"] in {"exited", "dead"}
+    return JobContainer(
+        id=inspected["Id"],
+        job=inspected["Config"]["Labels"][JOB_LABEL],
+        node=inspected["Config"]["Labels"].get(NODE_LABEL, ""),
+        state=state["Status"],
+        created=unix_time(inspected["Created"]),
+        gpus=_gpus(inspected["HostConfig"].get("DeviceRequests") or ()),
+        exit_code=state["ExitCode"] if ended else None,
+        finished=unix_time(state["FinishedAt"]) if ended else None,
+    )
+
+
+def _gpus(requests: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
+    held: set[str] = set()
+    for request in requests:
+        if request.get("Count") == -1:
+            return None
+        held |= set(request.get("DeviceIDs") or ())
+    return frozenset(held)
+
+
+def in_the_way(found: Iterable[JobContainer], ours: JobContainer) -> JobContainer | None:
+    """The container that keeps our own, which is made and not started, from its node, if one does.
+
+    Only older ones count, so that of two launchers at the same moment exactly one gives way. Two share a node only with
+    GPUs of their own.
+    """
+    for each in found:
+        older = (each.created, each.id) < (ours.created, ours.id)
+        apart = each.gpus and ours.gpus and not each.gpus & ours.gpus
+        if older and not apart and each.holds(ours.created):
+            return each
+    return None
+
+
+def kill(engine: docker.DockerClient, container: JobContainer) -> None:
+    """End a container at once; one that has ended is fine."""
+    try:
+        if container.state == "paused":
+            engine.api.unpause(container.id)  # what is frozen can't be ended
+        engine.api.kill(container.id)
+    except NotFound:
+        pass
+    except APIError as error:
+        if error.status_code != 409:  # it has ended just now
+            raise
+
+
+def remove(engine: docker.DockerClient, container_id: str) -> None:
+    """Remove a container, running or not; one that is gone is fine."""
+    try:
+        engine.api.remove_container(container_id, force=True, v=True)
+    except NotFound:
+        pass
+    except APIError as error:
+        if error.status_code != 409:  # another is removing it at this moment
+            raise
+
+
+def unix_time(text: str) -> float:
+    """Unix time of the engine's `2026-01-02T03:04:05.123456789Z`."""
+    stamp, _, fraction = text.rstrip("Z").partition(".")
+    moment = datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()
+    return moment + float(f"0.{fraction or 0}")

@@ -1,0 +1,196 @@
+"""The jobs that the nodes know of: their containers, their folders, and what both together mean."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.cluster import containers as engine
+from launcher.cluster import job_folders
+from launcher.cluster.containers import JobContainer
+from launcher.inventory.hosts import job_dir
+from launcher.job.plan import NAME, Plan
+from launcher.ssh.connection import Remote, Trouble
+from launcher.ssh.pool import on_all
+
+_PLACING_S = 900.0
+"""A job without containers that is younger is being brought to its nodes: code and checkpoints take a while."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What one node knows of a job."""
+
+    container: JobContainer | None = None
+    folder: Mapping[str, Any] = field(default_factory=dict)
+    """As `node_job.py` tells; empty where there is none."""
+    now: float = 0.0
+    """The node's time, unix seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundJob:
+    """One job, on the nodes that know of it."""
+
+    name: str
+    parts: Mapping[str, Part]
+    """By the inventory's name of the node, in its order."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether any container of it runs."""
+        ended = {"created", "exited", "dead", "removing"}
+        return any(part.container and part.container.state not in ended for part in self.parts.values())
+
+    @property
+    def open(self) -> bool:
+        """Whether its results are still to be fetched."""
+        return self.runs or any(part.folder and not part.folder["collected"] for part in self.parts.values())
+
+    @property
+    def state(self) -> str:
+        """In a word or two."""
+        states = {part.container.state for part in self.parts.values() if part.container}
+        if "paused" in states:
+            return "frozen"
+        if self.runs:
+            return "running" if "created" not in states else "starting"
+        if not self.open and any(part.folder for part in self.parts.values()):
+            return str((self.summary or {}).get("state", "ended"))
+        if self.begun:
+            return "ended, not fetched"
+        return "starting" if (self.age_s or 0.0) < _PLACING_S else "never started"
+
+    @property
+    def summary(self) -> Mapping[str, Any] | None:
+        """What whoever closed it has written down, on any of its nodes."""
+        return next((part.folder["summary"] for part in self.parts.values() if part.folder.get("summary")), None)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a sign of its ever having run."""
+        return any(
+            (part.container and part.container.state != "created")
+            or any(part.folder.get(sign) for sign in ("summary", "stopped", "last"))
+            for part in self.parts.values()
+        )
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since it was started, by its nodes' own clocks."""
+        ages = [part.now - part.folder["made_at"] for part in self.parts.values() if part.folder.get("made_at")]
+        return max(ages) if ages else None
+
+    @property
+    def lasted_s(self) -> float | None:
+        """Seconds from its start to its end; None while it runs, and where its end is not known."""
+        lasted = []
+        for part in self.parts.values():
+            if part.container and (part.container.finished is None or not part.folder.get("made_at")):
+                return None
+            if part.container and part.container.finished is not None:
+                lasted.append(part.container.finished - float(part.folder["made_at"]))  # by that node's own clock
+        return max(lasted, default=None)
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The newest record of its metrics that has a step."""
+        found = [part.folder["last"] for part in self.parts.values() if part.folder.get("last")]
+        return max(found, key=lambda record: record["step"] if type(record.get("step")) is int else 0, default={})
+
+
+def find_jobs(remotes: Mapping[str, Remote]) -> tuple[list[FoundJob], dict[str, str]]:
+    """Ask all nodes; the newest job comes first. Also what is wrong with nodes that can't tell, by name."""
+    silent: dict[str, str] = {}
+
+    def tried(remote: Remote) -> dict[str, Part]:
+        try:
+            return ask(remote)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            silent[remote.name] = "what it tells of its jobs can't be read"
+            return {}
+        except Trouble as error:
+            silent[remote.name] = str(error).removeprefix(f"{remote.name}: ")
+            return {}
+
+    def ask(remote: Remote) -> dict[str, Part]:
+        told = job_folders.ask(remote, "jobs", job_dir(remote.host))
+        containers = {each.job: each for each in engine.containers(remote.engine())}
+        return {
+            name: Part(container=containers.get(name), folder=told["jobs"].get(name, {}), now=told["time"])
+            for name in sorted(set(told["jobs"]) | set(containers))
+            if NAME.fullmatch(name)
+        }
+
+    known = on_all(remotes, tried)
+    names = sorted({name for parts in known.values() for name in parts})
+    found = [
+        FoundJob(name=name, parts={node: parts[name] for node, parts in known.items() if name in parts})
+        for name in names
+    ]
+    found.sort(key=lambda job: (not job.runs, job.age_s if job.age_s is not None else float("inf")))
+    return found, silent
+
+
+def choose_job(jobs: Sequence[FoundJob], name: str, *, running: bool) -> FoundJob | None:
+    """The job called `name`; without a name the only one that runs, else (not `running`) the newest.
+
+    Raises:
+        RingmasterError: there is no such job, or several run.
+    """
+    if name:
+        for job in jobs:
+            if job.name == name:
+                return job
+        known = ", ".join(job.name for job in jobs[:5]) or "none"
+        raise RingmasterError(f"NAME={name}: no node knows such a job; there are: {known}")
+    running_now = [job for job in jobs if job.runs]
+    if len(running_now) > 1:
+        names = ", ".join(job.name for job in running_now)
+        raise RingmasterError(f"{len(running_now)} jobs run ({names}): say which with NAME=")
+    if running_now or running:
+        return running_now[0] if running_now else None
+    return jobs[0] if jobs else None
+
+
+def plan_of(job: FoundJob, remotes: Mapping[str, Remote]) -> tuple[Plan, dict[str, Remote]]:
+    """The job's plan, and the connections to its nodes by the names that they have in the plan.
+
+    Raises:
+        RingmasterError: no node has the plan.
+    """
+    for name in job.parts:
+        if name not in remotes:
+            continue
+        remote = remotes[name]
+        try:
+            with remote.sftp().open(f"{job_dir(remote.host)}/{job.name}/plan.json") as file:
+                made = Plan.from_json(json.loads(file.read()))
+            if made.name != job.name:
+                continue
+        except (KeyError, TypeError, ValueError, *Trouble):
+            continue
+        return made, _by_planned_name(job, made, remotes)
+    raise RingmasterError(
+        f"job {job.name}: its plan can't be read on {', '.join(job.parts)}; make stop NAME={job.name} removes it",
+        exit_code=ExitCode.CLUSTER,
+    )
+
+
+def _by_planned_name(job: FoundJob, made: Plan, remotes: Mapping[str, Remote]) -> dict[str, Remote]:
+    """Connections by the plan's names: whoever started the job may call the machines by other ones than we do.
+
+    A container's label says it; where there is none any more, the address; then the name.
+    """
+    by_address = {node.address: node.name for node in made.nodes}
+    known = {node.name for node in made.nodes}
+    found = {}
+    for ours, part in job.parts.items():
+        if ours not in remotes:
+            continue
+        label = part.container.node if part.container else str(part.folder.get("node") or "")
+        planned = label or by_address.get(remotes[ours].host.address, "") or ours
+        if planned in known:
+            found[planned] = remotes[ours]
+    return found

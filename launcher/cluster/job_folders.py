@@ -1,0 +1,82 @@
+"""A job's folder on its nodes, from here: made with what belongs in it, asked about, closed."""
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ON_NODE
+from launcher.ssh.connection import Remote
+
+_PIECE = 1 << 20
+_SOURCE = ON_NODE / "job_folder.py"
+
+
+def ask(remote: Remote, *words: str, files: Iterator[bytes] | bytes = b"") -> dict[str, Any]:
+    """Have `node_job.py` do something on a node; return what it says.
+
+    Raises:
+        RingmasterError: it refuses, or the node can't.
+    """
+    done = remote.run(("python3", "-IS", "-c", _SOURCE.read_text(encoding="utf-8"), *words), stdin=files, limit_s=120)
+    if done.code != 0:
+        code = ExitCode.USAGE if done.code == 3 else ExitCode.NOT_STARTED
+        raise RingmasterError(f"{remote.name}: {done.why}", exit_code=code)
+    try:
+        answer: dict[str, Any] = json.loads(done.text.strip().rpartition("\n")[2])  # a login shell may greet first
+    except ValueError as error:
+        said = " ".join(done.text.split())[:100]
+        raise RingmasterError(
+            f"{remote.name}: answers {said!r}: what its shell prints for commands must go (~/.bashrc, /etc/profile)",
+            exit_code=ExitCode.NOT_STARTED,
+        ) from error
+    return answer
+
+
+def packed(contents: Mapping[str, bytes], files: Mapping[str, Path]) -> Iterator[bytes]:
+    """A tar, piece by piece, of `contents` and of files and links that lie here; all of them for their owner alone.
+
+    Raises:
+        RingmasterError: a file became shorter meanwhile.
+    """
+    for name, content in contents.items():
+        yield _head(name, len(content)) + content + _padding(len(content))
+    for name, path in files.items():
+        if path.is_symlink() and _stays_inside(name, str(path.readlink())):
+            yield _link(name, str(path.readlink()))
+            continue
+        with path.open("rb") as source:
+            size = left = path.stat().st_size
+            yield _head(name, size)
+            while left:
+                piece = source.read(min(_PIECE, left))
+                if not piece:
+                    raise RingmasterError(f"{path} became shorter while it was read; try again")
+                left -= len(piece)
+                yield piece
+        yield _padding(size)
+    yield b"\0" * 2 * tarfile.BLOCKSIZE
+
+
+def _head(name: str, size: int) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o600
+    return entry.tobuf(tarfile.PAX_FORMAT)
+
+
+def _stays_inside(name: str, leads_to: str) -> bool:
+    led = os.path.normpath(os.path.join(os.path.dirname(name), leads_to))  # noqa: PTH118, PTH120 - it is no path here
+    return not leads_to.startswith("/") and not led.startswith("..")
+
+
+def _link(name: str, leads_to: str) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, leads_to
+    return entry.tobuf(tarfile.PAX_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return b"\0" * (-size % tarfile.BLOCKSIZE)

@@ -1,0 +1,65 @@
+"""Proof that nothing of a job is left on its nodes."""
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.cluster import containers
+from launcher.cluster.found_jobs import FoundJob, plan_of
+from launcher.cluster.sockets import SOCKETS, has_socket
+from launcher.ssh.connection import Remote, Trouble
+from launcher.ssh.pool import Reached, on_all
+
+_PROCESSES = """
+import os, sys
+label = os.fsencode("RINGMASTER_JOB=" + sys.argv[1])
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if label in file.read().split(b"\\0"):
+                print(pid)
+    except OSError:
+        pass
+"""
+"""On a node: the processes of a job, found by what is in their environment, never by name."""
+
+
+def prove_gone(job: FoundJob, reached: Reached) -> ExitCode:
+    """Remove what is still there by its label, then look again: containers, processes, the rendezvous port."""
+
+    def prove(remote: Remote) -> list[str]:
+        client = remote.engine()
+        for container in containers.containers(client, job.name):
+            containers.remove(client, container.id)
+        left = [f"container {each.id[:12]}" for each in containers.containers(client, job.name)]
+        pids = remote.run(("python3", "-IS", "-c", _PROCESSES, job.name)).text.split()
+        left += [f"process {pid}" for pid in pids]
+        port = _port(job, remote)
+        if port and has_socket(remote.run(SOCKETS).text, port, listening=True):
+            left.append(f"port {port}")
+        return left
+
+    others = [name for name in _planned_nodes(job, reached) if name not in {*reached.remotes, *reached.missing}]
+    left = on_all(reached.remotes, prove)
+    for name, found in left.items():
+        print(f"{name}: {'STILL THERE: ' + ', '.join(found) if found else 'no container, no process, port free'}")
+    for name in reached.missing:
+        print(f"{name}: not reached, so nothing is proved there")
+    for name in others:
+        print(f"{name}: the job is there too, but LIMIT or the inventory leaves it out: nothing is proved there")
+    fine = not any(left.values()) and not reached.missing and not others
+    return ExitCode.SUCCEEDED if fine else ExitCode.CLUSTER
+
+
+def _planned_nodes(job: FoundJob, reached: Reached) -> list[str]:
+    """The nodes that the job was started on, by our names where we know them; none where its plan can't be read."""
+    try:
+        made, remotes = plan_of(job, reached.remotes)
+    except RingmasterError:
+        return []
+    ours = {planned: remote.name for planned, remote in remotes.items()}
+    return [ours.get(node.name, node.name) for node in made.nodes]
+
+
+def _port(job: FoundJob, remote: Remote) -> int:
+    try:
+        return plan_of(job, {remote.name: remote})[0].port
+    except (KeyError, *Trouble):
+        return 0

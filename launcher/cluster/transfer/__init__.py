@@ -1,0 +1,1 @@
+"""What travels between the operator's machine and the nodes: code and data there, results back."""

@@ -1,0 +1,151 @@
+"""What travels of a user's data: every file of a folder, or one file; hashes are remembered, for data is large."""
+
+import errno
+import json
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from launcher.base.errors import RingmasterError
+from launcher.cluster.transfer.file_tree import Tree, amount, hashed_entry, in_order, mode_of, unreadable
+from launcher.on_node.tree_store import PLAIN, Entry
+
+_SETTLED_S = 2.0
+"""A file that is younger may change again without its time of change telling so."""
+
+
+def list_data(path: Path, say: Callable[[str], None]) -> Tree:
+    """Every file below the folder `path`, or that file, under its own name; links are followed.
+
+    Args:
+        say: told once a second how far the reading is.
+
+    Raises:
+        RingmasterError: there is nothing, or a file can't be read.
+    """
+    path = (path if path.name not in ("", "..") else path.resolve()).absolute()
+    if not path.name or not os.path.lexists(path):
+        raise RingmasterError(f"DATA: {path}: no such file or folder; give the path of the data")
+    walk = _Walk(path.parent)
+    walk.visit(path.name, ())
+    if not walk.files:
+        raise RingmasterError(f"DATA: {path}: there are no files in it")
+    entries = _hashed(path.parent, walk.files, say)
+    folders = (Entry(name, PLAIN) for name in walk.empty)
+    return Tree(root=path.parent, entries=in_order((*entries, *folders)), warnings=tuple(walk.warnings))
+
+
+class _Walk:
+    """Finds what lies below a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.files: dict[str, os.stat_result] = {}
+        self.empty: list[str] = []
+        self.warnings: list[str] = []
+        self._root = root
+
+    def visit(self, name: str, above: tuple[tuple[int, int], ...]) -> None:
+        """Note a file, or all below a folder; `above` are the folders it lies in, by device and inode."""
+        path = self._root / name
+        try:
+            found = path.stat()
+            here = (found.st_dev, found.st_ino)
+            if stat.S_ISREG(found.st_mode):
+                self.files[name] = found
+            elif not stat.S_ISDIR(found.st_mode):
+                self.warnings.append(f"{path}: neither file nor folder; left out")
+            elif here in above:
+                self.warnings.append(f"{path}: a link to a folder that it lies in; left out")
+            else:
+                inside = sorted(each.name for each in path.iterdir())
+                if not inside:
+                    self.empty.append(name)
+                for each in inside:
+                    self.visit(f"{name}/{each}", (*above, here))
+        except FileNotFoundError:
+            self.warnings.append(f"{path}: a link that leads nowhere; left out")
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise unreadable(path, error) from error
+            self.warnings.append(f"{path}: a link that leads to itself; left out")
+
+
+def _hashed(root: Path, files: dict[str, os.stat_result], say: Callable[[str], None]) -> list[Entry]:
+    known = _Hashes(_cache_folder() / "hashes.json")
+    total, done, said = sum(found.st_size for found in files.values()), 0, time.monotonic()
+    entries = []
+
+    def pace(size: int) -> None:
+        nonlocal done, said
+        done += size
+        if time.monotonic() - said >= 1:
+            said = time.monotonic()
+            say(f"reading the data: {amount(done)} of {amount(total)}")
+
+    try:
+        for name, found in files.items():
+            entry = known.get(root, name, found)
+            if entry is None:
+                entry = hashed_entry(root, name, pace)
+                known.put(root, entry, found)
+            else:
+                pace(found.st_size)
+            entries.append(entry)
+    finally:  # what was read before Ctrl-C need not be read again
+        known.save()
+    return entries
+
+
+def _cache_folder() -> Path:
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(folder) if folder.startswith("/") else Path.home() / ".cache") / "ringmaster"
+
+
+class _Hashes:
+    """Hashes of files that were read before, as long as size, time of change and inode are the same."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._changed = path, False
+        self._known: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            known = json.loads(path.read_bytes())
+            self._known = known if isinstance(known, dict) else {}
+
+    def get(self, root: Path, name: str, found: os.stat_result) -> Entry | None:
+        row = self._known.get(str(root / name))
+        if not isinstance(row, list) or len(row) != 2 or row[0] != _marks(found):
+            return None
+        if not isinstance(row[1], str) or not re.fullmatch("[0-9a-f]{64}", row[1]):
+            return None
+        return Entry(name, mode_of(found), found.st_size, row[1])
+
+    def put(self, root: Path, entry: Entry, found: os.stat_result) -> None:
+        if entry.size == found.st_size and time.time() - found.st_mtime > _SETTLED_S:
+            self._known[str(root / entry.path)] = [_marks(found), entry.sha256]
+            self._changed = True
+
+    def save(self) -> None:
+        """Write what is new, in one step; whoever can't write does without."""
+        if not self._changed:
+            return
+        kept = {path: row for path, row in self._known.items() if Path(path).exists()}
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, part = tempfile.mkstemp(dir=self._path.parent, prefix=".hashes.")
+            try:
+                with os.fdopen(handle, "w", encoding="ascii") as file:
+                    json.dump(kept, file, separators=(",", ":"))
+                Path(part).replace(self._path)
+            except BaseException:
+                Path(part).unlink(missing_ok=True)
+                raise
+
+
+def _marks(found: os.stat_result) -> list[int]:
+    return [found.st_size, found.st_mtime_ns, found.st_ino]

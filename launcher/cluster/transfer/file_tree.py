@@ -1,0 +1,105 @@
+"""A tree of files as what travels: entries with their content, sizes, order."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from launcher.base.errors import RingmasterError
+from launcher.on_node.tree_store import CHUNK_BYTES, EXECUTABLE, PLAIN, Entry, manifest_of
+
+_TRIES = 3
+_UNITS = {3: "kB", 6: "MB", 9: "GB"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Files that travel together."""
+
+    root: Path
+    """The folder that the entries' paths start from."""
+    entries: tuple[Entry, ...]
+    """In the order of their names' bytes."""
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def manifest(self) -> bytes:
+        return manifest_of(self.entries)
+
+    @cached_property
+    def hash(self) -> str:
+        """The same for the same names, modes and contents, wherever they lie."""
+        return hashlib.sha256(self.manifest).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def files(self) -> int:
+        return sum(1 for entry in self.entries if entry.sha256)
+
+    def source(self, entry: Entry) -> bytes:
+        """Where an entry's file lies here."""
+        return os.fsencode(self.root) + b"/" + entry.name
+
+
+def describe(tree: Tree) -> str:
+    """How many and how much, for people."""
+    return f"{tree.files:,} file{'' if tree.files == 1 else 's'}, {amount(tree.size)}"
+
+
+def amount(size: int) -> str:
+    """A number of bytes for people."""
+    if size < 1000:
+        return f"{size} bytes"
+    power = next((power for power in (3, 6) if size < 999.95 * 10**power), 9)
+    return f"{size / 10**power:,.1f} {_UNITS[power]}"
+
+
+def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """As a manifest has them, so that a place in one is a place in the other."""
+    return tuple(sorted(entries, key=lambda entry: entry.name))
+
+
+def hashed_entry(root: Path, name: str, pace: Callable[[int], None] = lambda _: None) -> Entry:
+    """A file, read to its end; one that changes meanwhile is read again.
+
+    Args:
+        pace: told of all bytes read.
+
+    Raises:
+        RingmasterError: it can't be read, or goes on changing.
+    """
+    path = root / name
+    for _ in range(_TRIES):
+        seen, size = hashlib.sha256(), 0
+        try:
+            with path.open("rb") as file:
+                before = os.fstat(file.fileno())
+                while data := file.read(CHUNK_BYTES):
+                    seen.update(data)
+                    size += len(data)
+                    pace(len(data))
+                after = os.fstat(file.fileno())
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if size == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
+            return Entry(name, mode_of(after), size, seen.hexdigest())
+    raise RingmasterError(f"{path}: it changes while it is read; wait until it is written, or name it in .gitignore")
+
+
+def mode_of(found: os.stat_result) -> int:
+    """The mode a file travels with: of its rights only whether it can be run."""
+    return EXECUTABLE if found.st_mode & stat.S_IXUSR else PLAIN
+
+
+def unreadable(path: str | Path, error: OSError) -> RingmasterError:
+    """What to say of a file or folder that can't be read."""
+    return RingmasterError(
+        f"{path}: can't be read ({error.strerror}), so it can't travel to the nodes; mend its rights"
+    )

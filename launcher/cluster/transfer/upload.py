@@ -1,0 +1,228 @@
+"""Brings trees to nodes: code into a store of blobs there, data once over the slow line and then from node to node."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.cluster.transfer.file_tree import Tree, amount
+from launcher.on_node import tree_store as node_program
+from launcher.on_node.tree_store import END, block, piece
+from launcher.ssh.connection import Remote
+from launcher.ssh.pool import on_all
+
+Say = Callable[[str], None]
+SOURCE = Path(node_program.__file__).read_text(encoding="utf-8")
+"""What runs on the nodes."""
+_NOT_STARTED = ExitCode.NOT_STARTED
+_SEND_BYTES = 1 << 20
+"""Small files are joined: each piece is a meeting of two threads."""
+_MENDING = {
+    "ENOSPC": "free some space there",
+    "EDQUOT": "free some of the user's quota there",
+    "EACCES": "make provision makes Ringmaster's folders for the SSH user",
+    "EPERM": "make provision makes Ringmaster's folders for the SSH user",
+    "EROFS": "mount it writable there, or set ringmaster_job_dir and ringmaster_data_dir",
+    "EEXIST": "give the job another NAME",
+}
+
+
+def place_code(
+    remotes: Mapping[str, Remote],
+    tree: Tree,
+    job_dirs: Mapping[str, str],
+    name: str,
+    *,
+    owner: tuple[int, int] | None = None,
+    say: Say,
+) -> None:
+    """Make a writable copy of `tree` at <job_dir>/<name>/code on all nodes; what a node has seen before isn't sent.
+
+    Args:
+        job_dirs: by node.
+        owner: uid and gid that the copy gets on nodes where the SSH user is root.
+        say: told how far it is, at most once a second and node, from several threads.
+
+    Raises:
+        RingmasterError: it failed on a node.
+    """
+    given = ":".join(map(str, owner)) if owner else ""
+
+    def place(remote: Remote) -> None:
+        folder = job_dirs[remote.name]
+        call = _Call(remote, ("make", f"{folder}/.code", f"{folder}/{name}/code", given), say)
+        missing = call.ask([block(tree.manifest)])["missing"]
+        if not missing:
+            return
+        feed = _Feed(remote.name, tree, say)
+        if call.ask(chain([block(tree.manifest)], feed.blobs(missing)), feed)["missing"]:
+            raise RingmasterError(f"{remote.name}: the code has not arrived whole; try again", exit_code=_NOT_STARTED)
+
+    on_all(remotes, place)
+
+
+def place_data(
+    remotes: Mapping[str, Remote], tree: Tree, data_dirs: Mapping[str, str], addresses: Mapping[str, str], say: Say
+) -> str:
+    """Bring data to all nodes; return where it lies below each node's data folder.
+
+    It is sent to one node at most: the others fetch it from a node that has it, over their own network.
+
+    Args:
+        data_dirs: by node.
+        addresses: by node, its name or address for the other nodes' SSH.
+        say: told how far it is, at most once a second and node, from several threads.
+
+    Raises:
+        RingmasterError: it failed on a node.
+    """
+    folders = {name: f"{data_dirs[name]}/own" for name in remotes}
+
+    def has(remote: Remote) -> bool:
+        return bool(_Call(remote, ("have", folders[remote.name], tree.hash), say).ask([])["complete"])
+
+    there = on_all(remotes, has)
+    holders = [name for name in remotes if there[name]]
+    lacking = [name for name in remotes if not there[name]]
+    if lacking and not holders:
+        holders = [lacking.pop(0)]
+        on_all(
+            {holders[0]: remotes[holders[0]]},
+            lambda remote: _send_data(remote, tree, folders[remote.name], say),
+        )
+
+    def fetch(remote: Remote) -> None:
+        source = holders[lacking.index(remote.name) % len(holders)]
+        words = ("fetch", folders[remote.name], tree.hash, addresses[source], folders[source])
+        try:
+            _Call(remote, words, say).ask([block(tree.manifest), block(SOURCE.encode())])
+        except _SourceError as error:
+            say(f"{remote.name}: can't fetch the data from {source} ({error}), so it is sent there too")
+            _send_data(remote, tree, folders[remote.name], say)
+
+    if lacking:
+        on_all({name: remotes[name] for name in lacking}, fetch)
+    return f"own/{tree.hash}/{tree.entries[0].path.partition('/')[0]}"
+
+
+def _send_data(remote: Remote, tree: Tree, folder: str, say: Say) -> None:
+    wanted = _Call(remote, ("want", folder, tree.hash), say).ask([block(tree.manifest)])
+    if not wanted["complete"]:
+        feed = _Feed(remote.name, tree, say)
+        pieces = feed.pieces(wanted["wanted"])
+        _Call(remote, ("take", folder, tree.hash), say).ask(chain([block(tree.manifest)], pieces), feed)
+
+
+class _SourceError(Exception):
+    """A node can't fetch from another; the message is the reason."""
+
+
+class _Feed:
+    """What is sent to a node, and how far that is.
+
+    Nothing is raised where it is sent (in a thread of the connection's): the stream ends early, and `error` says why.
+    """
+
+    def __init__(self, name: str, tree: Tree, say: Say) -> None:
+        self.error: RingmasterError | None = None
+        self._name, self._tree, self._say = name, tree, say
+
+    def blobs(self, missing: Sequence[str]) -> Iterator[bytes]:
+        """The files with these hashes."""
+        first = {entry.sha256: index for index, entry in reversed(list(enumerate(self._tree.entries)))}
+        indexes = [first[sha256] for sha256 in missing]
+        entries = self._tree.entries
+
+        def each() -> Iterator[bytes]:
+            for index in indexes:
+                yield b"%b %d\n" % (entries[index].sha256.encode(), entries[index].size)
+                body = piece(self._tree.source(entries[index]), index, 0, entries[index].size)
+                next(body)  # its own head
+                yield from body
+
+        return self._paced(each(), sum(entries[index].size for index in indexes))
+
+    def pieces(self, wanted: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """These files from these bytes on, and the end."""
+        entries = self._tree.entries
+        each = (
+            piece(self._tree.source(entries[index]), index, offset, entries[index].size) for index, offset in wanted
+        )
+        total = sum(entries[index].size - offset for index, offset in wanted)
+        return self._paced(chain(chain.from_iterable(each), [END]), total)
+
+    def _paced(self, parts: Iterable[bytes], total: int) -> Iterator[bytes]:
+        """Join what is small, say what has gone."""
+        sent, said, waiting, size = 0, time.monotonic(), [], 0
+        try:
+            for part in parts:
+                waiting.append(part)
+                size += len(part)
+                if size >= _SEND_BYTES:
+                    yield b"".join(waiting)
+                    sent, waiting, size = sent + size, [], 0
+                if time.monotonic() - said >= 1:
+                    said = time.monotonic()
+                    self._say(f"{self._name}: sent {amount(min(sent, total))} of {amount(total)}")
+            yield b"".join(waiting)
+        except OSError as error:
+            self.error = RingmasterError(f"{os.fsdecode(error.filename)}: can't be read ({error.strerror})")
+        except ValueError as error:
+            self.error = RingmasterError(f"{self._name}: {error}")
+
+
+class _Call:
+    """A call of the node's side."""
+
+    def __init__(self, remote: Remote, words: Sequence[str], say: Say) -> None:
+        self._remote, self._words, self._say = remote, words, say
+        self._lock, self._rest, self._said = threading.Lock(), b"", ""
+        self._answer: dict[str, Any] = {}
+
+    def ask(self, stdin: Iterable[bytes], feed: _Feed | None = None) -> dict[str, Any]:
+        """Run it and return its answer."""
+        words = ("python3", "-IS", "-c", SOURCE, *self._words)
+        code = self._remote.stream(words, stdin=stdin, on_output=self._hear)
+        if feed is not None and feed.error is not None:
+            raise feed.error
+        answer, name = self._answer, self._remote.name
+        if answer.get("source"):
+            raise _SourceError(answer["error"])
+        if "error" in answer:
+            mending = _MENDING.get(answer.get("errno", ""), "")
+            what = ": ".join(filter(None, (name, answer.get("path", ""), answer["error"])))
+            raise RingmasterError(f"{what}; {mending}" if mending else what, exit_code=_NOT_STARTED)
+        if code == 127:
+            raise RingmasterError(f"{name}: there is no python3; make provision installs it", exit_code=_NOT_STARTED)
+        if code or not answer:
+            why = self._said or f"exit code {code}"
+            raise RingmasterError(f"{name}: files can't be brought there: {why}", exit_code=_NOT_STARTED)
+        return answer
+
+    def _hear(self, data: bytes) -> None:
+        """Take in what it prints; both its streams come here, each in a thread."""
+        with self._lock:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in filter(None, lines):
+                try:
+                    message = json.loads(line)
+                except ValueError:
+                    message = None
+                if not isinstance(message, dict):
+                    self._said = line.decode(errors="replace").strip()
+                elif "doing" in message:
+                    if message["doing"] != "taken":  # of which we say ourselves how much was sent
+                        self._say(f"{self._remote.name}: {_progress(message)}")
+                else:
+                    self._answer = message
+
+
+def _progress(message: dict[str, Any]) -> str:
+    if message["doing"] == "waiting":
+        return "waiting for another transfer of the same data"
+    return f"{message['doing']} {amount(message['done'])} of {amount(message['of'])}"

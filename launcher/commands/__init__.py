@@ -1,0 +1,1 @@
+"""The verbs: what `fab` and `make` call. Verbs do not import verbs."""

@@ -1,0 +1,1 @@
+"""Following a job from the operator's machine, whatever it runs on."""

@@ -1,0 +1,1 @@
+"""The training image: what is in it, its build, its record."""

@@ -1,0 +1,172 @@
+"""The node that builds the image: what it has for that, and `docker build` on it, with progress and a way to stop."""
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import docker
+from docker.errors import DockerException, ImageNotFound
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.image.buildkit_output import Steps
+from launcher.ssh.connection import Remote
+
+_OLDEST, _WITHOUT_BUILDX = (20, 10), (23, 0)
+_SILENCE_S = 10.0
+_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+_PIP = "/etc/pip.conf"
+_WANTED = (*_CERTIFICATES, _PIP)
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_ENVIRONMENT = ("env", "DOCKER_BUILDKIT=1", "BUILDX_BUILDER=default", "BUILDX_NO_DEFAULT_ATTESTATIONS=1")
+"""The engine's own builder: any other keeps what it built to itself, and doesn't know what the engine has."""
+_STOPPABLE = 'echo $$; exec "$@"'
+"""The first line says which process to end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """What a node gives to a build, for its time only: nothing of it stays in the image."""
+
+    secrets: tuple[str, ...] = ()
+    """`docker build`'s words: certificates that this node trusts, and where its pip looks."""
+    free_gb: float
+    architecture: str
+    """As the engine says it: amd64, arm64."""
+
+
+class Builder:
+    """A node that can build images."""
+
+    def __init__(self, remote: Remote) -> None:
+        """Look at the node.
+
+        Raises:
+            RingmasterError: it has no engine that this user may use, or not what building takes.
+        """
+        self.remote = remote
+        self.engine: docker.DockerClient = remote.engine()
+        self._check_program()
+        self.means = self._look()
+
+    def has(self, name: str) -> str:
+        """The ID of the image that the engine knows by that name; empty if there is none."""
+        try:
+            return str(self.engine.images.get(name).id)
+        except ImageNotFound:
+            return ""
+        except DockerException as error:
+            raise self.failed(f"its Docker engine says: {error}") from error
+
+    def build(
+        self, target: str, tag: str, context: bytes, *, arguments: Mapping[str, str], labels: Mapping[str, str]
+    ) -> None:
+        """Build one stage of docker/Dockerfile and give it a name.
+
+        Raises:
+            RingmasterError: it failed; its last lines were shown.
+        """
+        # In the node's own network: the engine's sends packets of 1500 bytes, which many a cloud's line drops, and has
+        # neither the node's name servers nor a proxy at its loopback.
+        words = [*_ENVIRONMENT, "docker", "build", "--network=host", "--progress=plain", "--file=docker/Dockerfile"]
+        words += self.means.secrets
+        words += [f"--target={target}", f"--tag={tag}", *(f"--build-arg={name}" for name in _PROXIES)]
+        words += [f"--build-arg={key}={value}" for key, value in arguments.items()]
+        words += [f"--label={key}={value}" for key, value in labels.items()]
+        steps = Steps()
+        if self.follow([*words, "-"], context, steps):
+            print("\n".join(f"    {line}" for line in steps.last), flush=True)
+            raise self.failed("building the image failed; its last lines stand above")
+
+    def follow(self, words: Sequence[str], stdin: bytes | Iterable[bytes], steps: Steps) -> int:
+        """Run a program that takes long, show its steps, and say in a silence what it does; return its exit code.
+
+        Stopped (by Ctrl-C, or SIGTERM), it ends the program on the node too.
+        """
+        shown = _Shown(steps)
+        try:
+            return self.remote.stream(["sh", "-c", _STOPPABLE, "sh", *words], stdin=stdin, on_output=shown.on_output)
+        except BaseException:
+            with suppress(Exception):  # the connection may be what has failed
+                if shown.pid:
+                    self.remote.run(["kill", shown.pid], limit_s=5)
+            raise
+        finally:
+            shown.close()
+
+    def failed(self, what: str) -> RingmasterError:
+        return RingmasterError(f"{self.remote.name}: {what}", exit_code=ExitCode.NOT_STARTED)
+
+    def _check_program(self) -> None:
+        """Whether the `docker` command can build: from 23 on that takes a package of its own."""
+        found = self.remote.run(["docker", "version", "--format", "{{.Client.Version}}"])
+        version = re.match(r"(\d+)\.(\d+)", found.text)
+        if found.code or not version:
+            raise self.failed(f"the command `docker` doesn't work there ({found.why}): make provision installs it")
+        number = int(version[1]), int(version[2])
+        if number < _OLDEST:
+            raise self.failed(f"Docker {found.text.strip()} is too old to build the image: 20.10 or newer is needed")
+        if number >= _WITHOUT_BUILDX and self.remote.run(["docker", "buildx", "version"]).code:
+            raise self.failed(
+                "its `docker build` needs buildx, which is not installed: install the package docker-buildx (with "
+                "Docker's own packages: docker-buildx-plugin) there"
+            )
+
+    def _look(self) -> Means:
+        try:
+            info = self.engine.info()
+            version = self.engine.version()
+        except DockerException as error:
+            raise self.failed(f"its Docker engine doesn't answer: {error}") from error
+        files = self.remote.run(
+            ["sh", "-c", 'for file; do [ -s "$file" ] && [ -r "$file" ] && echo "$file"; done', "sh", *_WANTED]
+        ).text.splitlines()
+        secrets = [f"--secret=id=ca,src={file}" for file in files if file in _CERTIFICATES][:1]
+        secrets += [f"--secret=id=pip,src={_PIP}"] if _PIP in files else []
+        space = self.remote.run(["df", "-Pk", str(info.get("DockerRootDir") or "/")]).text.splitlines()
+        if len(space) < 2:
+            raise self.failed("`df` doesn't say how much room its engine has for images")
+        return Means(
+            secrets=tuple(secrets),
+            free_gb=int(space[1].split()[3]) / 1e6,
+            architecture=str(version.get("Arch") or "amd64"),
+        )
+
+
+class _Shown:
+    """What the user sees of a program's output; a thread says what goes on when nothing has been said for a while."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.pid = ""
+        self._steps = steps
+        self._lock = threading.Lock()
+        self._began = self._heard = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def on_output(self, data: bytes) -> None:
+        with self._lock:
+            if not self.pid:
+                head, _, data = data.partition(b"\n")
+                self.pid = head.decode(errors="replace").strip()
+            for line in self._steps.feed(data):
+                self._say(line)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.2):
+            with self._lock:
+                if time.monotonic() - self._heard >= _SILENCE_S:
+                    self._say(f"… still: {self._steps.current} ({time.monotonic() - self._began:.0f} s)")
+
+    def _say(self, line: str) -> None:
+        self._heard = time.monotonic()
+        with suppress(OSError, ValueError):  # nobody reading any more is no reason to stop
+            print(line, flush=True, file=sys.stdout)

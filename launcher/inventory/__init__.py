@@ -1,0 +1,1 @@
+"""The inventory: hosts, their settings, their SSH options."""

@@ -1,0 +1,1 @@
+"""A job as data: request, program, plan, container, folder."""

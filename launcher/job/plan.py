@@ -1,0 +1,331 @@
+"""Inventory facts + request -> Plan. Pure: nothing here touches the machine."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.base.errors import RingmasterError
+from launcher.job.container import Bind, Container, ContainerFacts, describe
+from launcher.job.program import Program
+from launcher.job.request import Request
+from launcher.on_node.rank import ARGUMENTS, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM, encoded
+
+NCCL, GLOO = "nccl", "gloo"
+NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
+"""A job's name: it becomes a file's."""
+_NODE = re.compile(r"[^\W_][\w.+-]{0,252}")
+TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """What is known of one node before anything starts."""
+
+    name: str
+    runtime: str
+    address: str
+    interface: str
+    gpus: tuple[str, ...] = ()
+    """Device ids. Nodes that are processes on one machine list the same ones, and share them out."""
+    cores: int
+    """Cores of the machine the node is on."""
+    settings: Mapping[str, Any]
+    container: ContainerFacts | None = None
+    """Where the node's part of a job runs in a container."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where a job's things are, as its ranks see them."""
+
+    run: Path
+    data: Path
+    own_data: Path | None = None
+    """The user's own copy of the data set."""
+    checkpoints: Path
+    code: Path
+    """The code root: the working folder of every rank."""
+    secrets: Path | None = None
+    rank_program: Path
+    python: Path
+    agent: tuple[str, ...]
+    """How torchrun is started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePlan:
+    """One node's part of a job."""
+
+    name: str
+    runtime: str
+    address: str
+    interface: str
+    image: str | None
+    """The training image by digest; None where the node's ranks are processes of this machine."""
+    node_rank: int
+    first_rank: int
+    ranks: int
+    devices: tuple[str, ...]
+    working_folder: str
+    environment: Mapping[str, str]
+    argv: tuple[str, ...]
+    container: Container | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything a job needs, as data; equal requests on equal facts give equal plans."""
+
+    name: str
+    nodes: tuple[NodePlan, ...]
+    world_size: int
+    backend: str
+    backend_chosen: bool
+    """Whether the inventory itself asked for this backend."""
+    port: int
+    script: str | None
+    arguments: tuple[str, ...]
+    data: str | None
+    launch_style: str
+    ranks: int | None = None
+    """Processes per node, where RANKS asked for them."""
+    code: str | None = None
+    """The hash of the user's code as it travelled to the nodes; None where it did not."""
+    notes: tuple[str, ...]
+    """What is said aloud before the start."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as `plan.json` stores it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Plan":
+        """What `as_json` has made, also after its way through a file.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else, of another version, or has names that are no names.
+        """
+        nodes = [str(node["name"]) for node in stored["nodes"]]
+        fine = NAME.fullmatch(str(stored["name"])) and all(map(_NODE.fullmatch, nodes))
+        if not fine or len(set(nodes)) < len(nodes):
+            raise ValueError("it has names that can't be a job's or a node's")  # they become those of files here
+        planned = tuple(
+            NodePlan(**{**node, **_tuples(node), "container": _container(node["container"])})
+            for node in stored["nodes"]
+        )
+        return cls(**{**stored, **_tuples(stored), "nodes": planned})
+
+
+def _tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) for key, value in stored.items() if isinstance(value, list)}
+
+
+def _container(stored: Mapping[str, Any] | None) -> Container | None:
+    if stored is None:
+        return None
+    binds = tuple(Bind(**bind) for bind in stored["binds"])
+    return Container(**{**stored, **_tuples(stored), "binds": binds})
+
+
+def make_plan(
+    name: str, request: Request, facts: Sequence[NodeFacts], places: Places, port: int, *, resumes: bool = False
+) -> Plan:
+    """Plan a job on the nodes `facts` describes, in order: the first is the head and has rank 0.
+
+    Args:
+        facts: the chosen nodes, `gpus` of each already its own share.
+        port: a TCP port free on the head, for the rendezvous, as is the next one.
+        resumes: the checkpoint folder holds an earlier job's; to start from scratch instead would be an error.
+
+    Raises:
+        RingmasterError: the nodes ask for different backends, or for one that is impossible.
+    """
+    if request.strategy == "none":
+        facts = [_with_one_gpu(fact) for fact in facts]
+    ranks = [_ranks(fact, request) for fact in facts]
+    backend, chosen, notes = _backend(facts, ranks)
+    if request.program.local_rank_flag:
+        notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
+    if _starts_its_own(request):
+        notes.append("one process per node, which may start its own and let them meet at MASTER_ADDR:MASTER_PORT")
+    elif request.ranks and any(len(fact.gpus) > request.ranks for fact in facts):
+        notes.append(f"RANKS={request.ranks}: a node's other GPUs stay unused; one process for all is --strategy dp")
+    if len({len(fact.gpus) for fact in facts}) > 1:
+        counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
+        notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
+    nodes = tuple(
+        _node_plan(name, request, facts, ranks, node_rank, backend, chosen, places, port, resumes)
+        for node_rank in range(len(facts))
+    )
+    return Plan(
+        name=name,
+        nodes=nodes,
+        world_size=sum(ranks),
+        backend=backend,
+        backend_chosen=chosen,
+        port=port,
+        script=str(request.program.script) if request.program.script else None,
+        arguments=request.program.arguments,
+        data=str(request.data) if request.data else None,
+        launch_style=request.program.local_rank_flag,
+        ranks=request.ranks,
+        notes=tuple(notes),
+    )
+
+
+def _ranks(fact: NodeFacts, request: Request) -> int:
+    if request.ranks or request.strategy in {"none", "dp"}:
+        return request.ranks or 1
+    given = fact.settings.get("ranks_per_node")
+    return max(1, len(fact.gpus)) if given is None else int(given)
+
+
+def _starts_its_own(request: Request) -> bool:
+    """Whether the program is one that torchrun starts once per node, and that may start processes itself."""
+    return request.ranks == 1 and request.program.script is not None
+
+
+def _with_one_gpu(fact: NodeFacts) -> NodeFacts:
+    if len(fact.gpus) < 2:
+        return fact
+    return replace(fact, gpus=fact.gpus[:1], container=fact.container and replace(fact.container, all_gpus=False))
+
+
+def _backend(facts: Sequence[NodeFacts], ranks: Sequence[int]) -> tuple[str, bool, list[str]]:
+    """Backend, whether the inventory chose it, and what to say about it.
+
+    NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), so it needs a GPU of its own for every rank.
+    """
+    asked = {str(fact.settings.get("backend", "auto")) for fact in facts}
+    if len(asked) > 1:
+        raise RingmasterError(f"ringmaster_backend is {' on some nodes, '.join(sorted(asked))} on others; choose one")
+    wanted = asked.pop()
+    devices = [device for fact in facts for device in _located(fact)]
+    own_gpu_each = len(set(devices)) == len(devices) and all(
+        len(fact.gpus) >= count for fact, count in zip(facts, ranks, strict=True)
+    )
+    if wanted == NCCL and not own_gpu_each:
+        raise RingmasterError(
+            f"ringmaster_backend is nccl, but {sum(ranks)} ranks have {len(set(devices))} GPUs; NCCL needs one for "
+            "each: ask for fewer NODES, or set ringmaster_backend: auto"
+        )
+    if wanted != "auto":
+        return wanted, True, []
+    if own_gpu_each:
+        return NCCL, False, []
+    if devices:
+        return GLOO, False, [f"{sum(ranks)} ranks share {len(set(devices))} GPU(s), which NCCL refuses: backend Gloo"]
+    return GLOO, False, []
+
+
+def _located(fact: NodeFacts) -> list[tuple[str, str]]:
+    """A node's devices, told apart between machines by address."""
+    return [(fact.address, device) for device in fact.gpus]
+
+
+def _node_plan(
+    name: str,
+    request: Request,
+    facts: Sequence[NodeFacts],
+    ranks: Sequence[int],
+    node_rank: int,
+    backend: str,
+    chosen: bool,
+    places: Places,
+    port: int,
+    resumes: bool,
+) -> NodePlan:
+    fact, head = facts[node_rank], facts[0]
+    alone = _starts_its_own(request)
+    on_machine = sum(
+        max(count, len(other.gpus)) if alone else count
+        for other, count in zip(facts, ranks, strict=True)
+        if other.address == fact.address
+    )
+    own_data = str(places.own_data) if places.own_data else None
+    environment = {
+        **(fact.container.comm_env if fact.container else {}),
+        "GLOO_SOCKET_IFNAME": fact.interface,
+        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
+        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
+        "OMP_NUM_THREADS": str(max(1, fact.cores // on_machine)),
+        "PYTHONFAULTHANDLER": "1",
+        **{key: value for key, value in request.environment.items() if key in TUNABLE},
+        **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
+        # What follows is the job's own and nobody's to override.
+        "PYTHONUNBUFFERED": "1",
+        "RUN_DIR": str(places.run),
+        # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
+        "DATA_DIR": own_data if own_data and request.program.script else str(places.data),
+        "CHECKPOINT_DIR": str(places.checkpoints),
+        "RINGMASTER_JOB": name,
+        "RINGMASTER_NODE": fact.name,
+        "RINGMASTER_BACKEND": backend,
+        # The GPUs that must be there. An inventory that says gloo itself means to do without, should they not be.
+        "RINGMASTER_GPUS": "0" if chosen and backend == GLOO else str(len(fact.gpus)),
+        **_program_words(request.program, places),
+    }
+    if alone:
+        environment[OWN_PORT] = str(port + 1)
+    if resumes:
+        environment["RINGMASTER_RESUME"] = "1"
+    if own_data:
+        environment["RINGMASTER_DATA"] = own_data
+    if places.secrets:
+        environment["RINGMASTER_SECRETS"] = str(places.secrets)
+    container = None
+    if fact.container:
+        own_code, secrets = request.program.script is not None, places.secrets is not None
+        container = describe(name, fact.name, fact.container, fact.gpus, code=own_code, secrets=secrets)
+        environment |= container.environment(fact.container, fact.gpus, checks=own_code)
+    else:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(fact.gpus)  # also none: what is not planned is not used
+    return NodePlan(
+        name=fact.name,
+        runtime=fact.runtime,
+        address=fact.address,
+        interface=fact.interface,
+        image=fact.container.digest if fact.container else None,
+        node_rank=node_rank,
+        first_rank=sum(ranks[:node_rank]),
+        ranks=ranks[node_rank],
+        devices=fact.gpus,
+        working_folder=str(places.code),
+        environment=environment,
+        argv=_torchrun(facts, ranks, node_rank, head.address, port, places),
+        container=container,
+    )
+
+
+def _program_words(program: Program, places: Places) -> dict[str, str]:
+    """The program for `on_node/rank.py`, in the environment: torchrun would rewrite `$$` and `${local_rank}`."""
+    words = {
+        PROGRAM: encoded(shlex.join([str(places.python), *program.words(places.code)])),
+        ARGUMENTS: encoded(shlex.join(program.arguments)),
+    }
+    if program.local_rank_flag:
+        words[LOCAL_RANK_FLAG] = program.local_rank_flag
+    return words
+
+
+def _torchrun(
+    facts: Sequence[NodeFacts], ranks: Sequence[int], node_rank: int, head: str, port: int, places: Places
+) -> tuple[str, ...]:
+    """The node's agent. Static rendezvous: the node rank is the inventory's order, not who came first."""
+    return (
+        *places.agent,
+        f"--nnodes={len(facts)}",
+        f"--nproc-per-node={ranks[node_rank]}",
+        f"--node-rank={node_rank}",
+        f"--master-addr={head}",
+        f"--master-port={port}",
+        # Without it the agent advertises its host name, which the others may not be able to resolve.
+        f"--local-addr={facts[node_rank].address}",
+        "--no-python",
+        str(places.python),
+        "-IS",  # the rank's parent needs no site-packages: 10 ms instead of 40
+        str(places.rank_program),
+    )

@@ -1,0 +1,1 @@
+"""This machine as a site: nodes are processes, without SSH, containers or root."""

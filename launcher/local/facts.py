@@ -1,0 +1,72 @@
+"""What this machine can tell of nodes that are processes on it, and the checks before anything starts."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.inventory.hosts import Host
+from launcher.job.plan import GLOO, NodeFacts, Plan
+from launcher.local import machine
+
+
+def gather(hosts: Sequence[Host]) -> list[NodeFacts]:
+    """The facts of each host, in order; `gpus` is the whole machine's, not yet shared out.
+
+    Raises:
+        RingmasterError: a node's runtime is not `process`, or its address is not this machine's.
+    """
+    gpus, cores = machine.gpus(os.environ), machine.cores()
+    facts = []
+    for host in hosts:
+        if host.runtime != "process":
+            raise RingmasterError(
+                f"{host.name}: ringmaster_runtime is '{host.runtime}'; only 'process' (nodes on this machine) can "
+                "train so far: use inventory/local.yml"
+            )
+        address = str(host.settings.get("cluster_ip") or host.address)
+        if not machine.is_this_machine(address):
+            raise RingmasterError(
+                f"{host.name}: {address} is not an address of this machine, where runtime 'process' runs; "
+                "set ansible_host: 127.0.0.1"
+            )
+        interface = str(host.settings.get("interface") or machine.interface_of(address))
+        if interface not in machine.interfaces():
+            raise RingmasterError(
+                f"{host.name}: this machine has no network interface '{interface}'; "
+                f"it has {', '.join(machine.interfaces())}: mend ringmaster_interface"
+            )
+        facts.append(
+            NodeFacts(
+                name=host.name,
+                runtime=host.runtime,
+                address=address,
+                interface=interface,
+                gpus=gpus,
+                cores=cores,
+                settings=host.settings,
+            )
+        )
+    return facts
+
+
+def refuse_unseen_gpus(made: Plan) -> None:
+    """Never train on the CPU in silence where the plan counts GPUs; an inventory's own `backend: gloo` means it."""
+    devices = sorted({device for node in made.nodes for device in node.devices})
+    if not devices or (made.backend_chosen and made.backend == GLOO):
+        return
+    answer = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.cuda.device_count(), torch.version.cuda)"],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(devices)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    count, _, cuda = answer.stdout.strip().partition(" ")
+    if count != str(len(devices)):
+        raise RingmasterError(
+            f"{len(devices)} GPU(s) planned, torch (CUDA {cuda or '?'}) sees {count or 'none'}: is the driver new "
+            "enough for it (nvidia-smi)? To train without them: GPUS=0",
+            exit_code=ExitCode.NOT_STARTED,
+        )

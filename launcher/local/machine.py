@@ -1,0 +1,117 @@
+"""Facts about the machine the launcher runs on: cores, GPUs, addresses, ports."""
+
+import errno
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.job.rendezvous import first_free
+
+LOOPBACK = "127.0.0.1"
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Device ids (indices or UUIDs) of the GPUs this machine may use, in order.
+
+    `CUDA_VISIBLE_DEVICES`, where it is set, has chosen already. Without NVIDIA's tool there is no GPU.
+    """
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        ids = [word.strip() for word in chosen.split(",")]
+        return tuple(word for word in ids if word and word != "-1")
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=20, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(answer.stdout.split())
+
+
+def is_this_machine(address: str) -> bool:
+    """Whether `address` (a name or an IP) is one of this machine's own: only those can be bound."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError:
+        return False
+    return True
+
+
+def interface_of(address: str) -> str:
+    """Name of the network interface that carries `address`; the loopback's where that can't be told."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    if address.startswith("127."):
+        return loopback
+    try:
+        answer = subprocess.run(
+            ["ip", "-oneline", "addr", "show", "to", address], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return loopback
+    found = re.match(r"\d+:\s+([^\s@:]+)", answer.stdout)
+    return found[1] if found else loopback
+
+
+def interfaces() -> list[str]:
+    """The names of this machine's network interfaces."""
+    return [name for _, name in socket.if_nameindex()]
+
+
+def free_port(address: str) -> int:
+    """A TCP port for the rendezvous that can be bound at `address` now, as can the next. Raises as `first_free`."""
+    return first_free(lambda port: port_is_free(address, port) and port_is_free(address, port + 1), address)
+
+
+def port_is_free(address: str, port: int) -> bool:
+    """Whether a server could listen at (address, port), and on all addresses as torch's store does."""
+    for place in (address, ""):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            # As the store does: a connection in TIME_WAIT is no reason to refuse, a listener is.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((place, port))
+                probe.listen()
+            except OSError as error:
+                if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+                    return False
+                raise RingmasterError(
+                    f"{address} can't be bound on this machine: {error.strerror}; set ringmaster_cluster_ip",
+                    exit_code=ExitCode.NOT_STARTED,
+                ) from error
+    return True
+
+
+def holds_connection(pid: int, port: int) -> bool:
+    """Whether process `pid` has a TCP socket with `port` at either end (Linux; elsewhere True, for want of knowing)."""
+    if sys.platform != "linux":
+        return True
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            state = fields[3]
+            if port in {int(end.rpartition(":")[2], 16) for end in fields[1:3]} and state in {"01", "0A"}:
+                inodes.add(f"socket:[{fields[9]}]")
+    return any(_link(entry) in inodes for entry in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def _link(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:
+        return ""

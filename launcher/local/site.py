@@ -1,0 +1,106 @@
+"""This machine as the place of a job's nodes: processes, no SSH, no containers."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata, util
+from pathlib import Path
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ON_NODE, ROOT
+from launcher.follow.outcome import Outcome
+from launcher.inventory.hosts import Host
+from launcher.job.folder import JobFolder
+from launcher.job.plan import Places, Plan, make_plan
+from launcher.job.request import Request
+from launcher.local import machine
+from launcher.local.facts import gather, refuse_unseen_gpus
+from launcher.local.gpu_shares import with_shared_gpus
+from launcher.local.runtime import ProcessRuntime
+
+_VENV = ROOT / ".venv"
+
+
+class LocalSite:
+    """Nodes that are processes of this machine."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = hosts
+
+    @property
+    def versions(self) -> str:
+        python = ".".join(str(part) for part in sys.version_info[:3])
+        found = {name: _version(name) for name in ("torch", "torchvision")}
+        return f"Python {python}, " + ", ".join(f"{name} {version}" for name, version in found.items())
+
+    def plan(self, folder: JobFolder, asked: Request, *, resumes: bool) -> Plan:
+        """Plan the job on this machine's cores and GPUs.
+
+        Raises:
+            RingmasterError: the inventory doesn't fit this machine.
+        """
+        found = gather(self._hosts)
+        settings = found[0].settings
+        for name in ("gpus", "data_dir"):
+            if len({str(fact.settings.get(name)) for fact in found}) > 1:
+                raise RingmasterError(
+                    f"ringmaster_{name} differs between nodes, but they are one machine; give one value"
+                )
+        gpus = str(settings["gpus"]) if "gpus" in settings and asked.gpus == "all" else asked.gpus
+        places = Places(
+            run=folder.path,
+            data=Path(settings.get("data_dir", ROOT / "data")),
+            own_data=asked.data,
+            checkpoints=folder.checkpoints,
+            code=asked.program.root,
+            secrets=asked.secrets,
+            rank_program=ON_NODE / "rank.py",
+            python=Path(sys.executable),
+            agent=(str(Path(sys.executable).with_name("torchrun")),),
+        )
+        facts = with_shared_gpus(found, gpus)
+        port = machine.free_port(facts[0].address)
+        return make_plan(folder.name, asked, facts, places, port, resumes=resumes)
+
+    def prepare(self, plan: Plan) -> None:
+        """Processes on this machine need torch; whoever only controls a cluster never installs it."""
+        if Path(sys.prefix) == _VENV:
+            code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
+            if code != 0:
+                raise RingmasterError("PyTorch could not be installed, see above", exit_code=ExitCode.NOT_STARTED)
+        elif util.find_spec("torch") is None:
+            raise RingmasterError(
+                f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
+                exit_code=ExitCode.NOT_STARTED,
+            )
+        if plan.script is not None:  # the bundled trainer looks for itself, without another import of torch
+            refuse_unseen_gpus(plan)
+
+    def place(self, plan: Plan, folder: JobFolder, asked: Request) -> None:
+        """Everything is here already."""
+
+    def job(self, _plan: Plan, _folder: JobFolder) -> "LocalJob":
+        return LocalJob()
+
+
+class LocalJob:
+    """One job on this machine, where everything it writes is at home already."""
+
+    clock_s = 0.0
+
+    def __init__(self) -> None:
+        self.runtime = ProcessRuntime(os.environ)
+
+    def collect(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+    def close(self, outcome: Outcome) -> None:
+        """Nothing of the job is anywhere else."""
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,1 @@
+"""ansible-playbook as a child process, and the first contact with a node."""

@@ -1,0 +1,1 @@
+"""One SSH connection a node, for commands, files and the Docker API."""

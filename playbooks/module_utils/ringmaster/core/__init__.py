@@ -1,0 +1,1 @@
+"""The manifest of what provisioning changed, blocks in files of others, disks."""

@@ -1,0 +1,1 @@
+"""The Docker engine: its settings and folders, looking and undoing."""

@@ -1,0 +1,153 @@
+"""What a node has of packages, container engine and NVIDIA's toolkit. Read-only, from files and the engine's socket."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import grp
+import json
+import os
+import pwd
+import re
+import shutil
+from typing import Any
+
+from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.engine.socket import PIDFILE, ask, job_names, process, running_jobs
+from ansible.module_utils.ringmaster.packages.dpkg import Package, holder, packages, upstream
+
+CONFIG = "/etc/docker/daemon.json"
+# The engine accepts `--gpus` if it finds this program when it starts.
+HOOK = "nvidia-container-runtime-hook"
+# Packages that any role asks about.
+INTEREST = (
+    "docker.io",
+    "docker-ce",
+    "docker-ce-cli",
+    "docker-cli",
+    "moby-engine",
+    "moby-cli",
+    "moby-containerd",
+    "moby-runc",
+    "containerd",
+    "containerd.io",
+    "runc",
+    "apparmor",
+    "ca-certificates",
+    "iptables",
+    "ufw",
+    "docker-registry",
+    "nfs-common",
+    "nfs-kernel-server",
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+)
+_ENGINES = ("docker.io", "docker-ce", "moby-engine")
+_TOOLKITS = ("nvidia-container-toolkit-base", "nvidia-container-toolkit")
+# Ports of Docker's swarm mode: the engine listens there too, but takes no orders.
+_SWARM_PORTS = (2377, 7946)
+_LISTENING = "0A"
+
+
+def look_engine(user: str) -> dict[str, Any]:
+    """Return packages, engine, toolkit and running jobs; `user` is the one who shall be in the group docker."""
+    try:
+        known = packages()
+    except OSError:
+        known = {}
+    here = {name: known[name] for name in INTEREST if name in known and known[name].installed}
+    answers = ask("/version", running_jobs())
+    return {
+        "packages": {name: package.version for name, package in here.items()},
+        "held": sorted(name for name, package in here.items() if package.wanted == "hold"),
+        "unfinished": [name for name in INTEREST if name in known and known[name].unfinished],
+        "apt_locked_by": holder(),
+        "apt_sources": apt_sources(),
+        "engine": {
+            "present": shutil.which("dockerd") is not None,
+            "cli": shutil.which("docker") is not None,
+            "snap": os.path.isdir("/var/snap/docker"),
+            "version": upstream(answers[0]["Version"]) if answers else _version(here, _ENGINES),
+            "answers": answers is not None,
+            "stale": stale(),
+            "swarm": os.path.exists("/var/lib/docker/swarm/docker-state.json"),
+            "tcp": listening(),
+            "user_in_group": in_group(user, "docker"),
+            "needs_apparmor": _needs_apparmor(),
+        },
+        "toolkit": {
+            "present": shutil.which(HOOK) is not None or shutil.which("nvidia-ctk") is not None,
+            "version": _version(here, _TOOLKITS),
+        },
+        "jobs": job_names(answers[1]) if answers else [],
+    }
+
+
+def stale() -> list[str]:
+    """Return what the running engine has not read yet, as it came after its start: configuration, toolkit."""
+    if process() is None:
+        return []
+    started = os.stat(PIDFILE).st_mtime
+    hook = shutil.which(HOOK)
+    found = []
+    if os.path.exists(CONFIG) and os.stat(CONFIG).st_mtime > started:
+        found.append(CONFIG)
+    # When it came into its folder, not when it was built.
+    if hook is not None and os.lstat(hook).st_ctime > started:
+        found.append(hook)
+    return found
+
+
+def in_group(user: str, group: str) -> bool:
+    """Tell whether the user may talk to the engine: as root always."""
+    try:
+        account, found = pwd.getpwnam(user), grp.getgrnam(group)
+    except KeyError:
+        return False
+    return account.pw_uid == 0 or account.pw_gid == found.gr_gid or user in found.gr_mem
+
+
+def listening() -> list[str]:
+    """Return the TCP addresses at which the engine takes orders from whoever comes: there should be none."""
+    pid = process()
+    if pid is None:
+        return []
+    held = set()
+    for link in glob.glob(f"/proc/{pid}/fd/*"):
+        with contextlib.suppress(OSError):
+            held.add(os.readlink(link))
+    allowed = {*_SWARM_PORTS, _metrics_port(read(CONFIG) or "{}")}
+    text = (read("/proc/net/tcp") or "") + (read("/proc/net/tcp6") or "")
+    sockets = [line.split() for line in text.splitlines()]
+    ours = [one for one in sockets if len(one) > 9 and one[3] == _LISTENING and f"socket:[{one[9]}]" in held]
+    ports = {int(one[1].rpartition(":")[2], 16): set(one[1].rpartition(":")[0]) == {"0"} for one in ours}
+    return [
+        f"{'any address' if everywhere else 'one address'}, port {port}"
+        for port, everywhere in sorted(ports.items())
+        if port not in allowed
+    ]
+
+
+def apt_sources() -> list[str]:
+    """Return the addresses of all package sources, to add none twice (apt refuses two with different keys)."""
+    texts = (read(path) or "" for path in ("/etc/apt/sources.list", *glob.glob("/etc/apt/sources.list.d/*")))
+    lines = (line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return sorted({address for line in lines for address in re.findall(r"\bhttps?://\S+", line)})
+
+
+def _metrics_port(config: str) -> int:
+    with contextlib.suppress(ValueError, AttributeError, KeyError, TypeError):
+        return int(json.loads(config)["metrics-addr"].rpartition(":")[2])
+    return 0
+
+
+def _version(here: dict[str, Package], candidates: tuple[str, ...]) -> str | None:
+    return next((upstream(here[name].version) for name in candidates if name in here), None)
+
+
+def _needs_apparmor() -> bool:
+    """Where the kernel enforces AppArmor, the engine starts no container without this program."""
+    enforced = (read("/sys/module/apparmor/parameters/enabled") or "").startswith("Y")
+    return enforced and shutil.which("apparmor_parser", path="/usr/sbin:/sbin:/usr/bin") is None

@@ -1,0 +1,1 @@
+"""ufw: rules, the way back, looking and undoing."""

@@ -1,0 +1,107 @@
+"""What the firewall is, from files alone: no program is started. Read-only; what can't be read is None."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.firewall.rollback import is_pending
+from ansible.module_utils.ringmaster.firewall.rules import (
+    enabled,
+    incoming,
+    ipv6,
+    opens_ssh,
+    peers_let_in,
+    ssh_ports,
+    theirs,
+)
+from ansible.module_utils.ringmaster.firewall.ufw import KIND, is_installed, read_files
+
+_LISTENING = "0A"
+_WANTS = "/etc/systemd/system/{}.target.wants/{}.service"
+_OTHERS = {
+    "firewalld": _WANTS.format("multi-user", "firewalld"),
+    "nftables": _WANTS.format("sysinit", "nftables"),
+    "iptables-persistent": _WANTS.format("multi-user", "netfilter-persistent"),
+}
+
+
+def look_firewall() -> dict[str, Any]:
+    """Return how ufw is set, which rules are ours, and where sshd listens."""
+    files = read_files()
+    entry = next((one for one in Manifest(lock=False).entries if one["kind"] == KIND), None)
+    return {
+        "installed": is_installed(),
+        "enabled": is_installed() and enabled(files),
+        "incoming": incoming(files),
+        "ipv6": ipv6(files) or not is_installed(),  # as ufw comes
+        "ours": peers_let_in(files),
+        "ssh": ssh_ports(files),
+        "opens_ssh": opens_ssh(theirs(files, entry)),
+        "ports": sshd_ports(),
+        "rollback_pending": is_pending(),
+        "other": next((name for name, link in _OTHERS.items() if os.path.lexists(link)), None),
+    }
+
+
+def sshd_ports(proc: str = "/proc") -> list[int]:
+    """Return the TCP ports on which this machine's sshd waits for anyone (not for this machine alone)."""
+    listening = {}
+    for table in ("net/tcp", "net/tcp6"):
+        listening.update(listeners(_quietly(f"{proc}/{table}")))
+    root = _root(f"{proc}/self")
+    found = set()
+    for process in filter(str.isdigit, os.listdir(proc)):
+        folder = f"{proc}/{process}"
+        if _quietly(f"{folder}/comm").strip() == "sshd" and _is_listener(folder) and _root(folder) == root:
+            found |= {listening[inode] for inode in _sockets(folder) if inode in listening}
+    return sorted(found)
+
+
+def listeners(table: str) -> dict[str, int]:
+    """Return the port of each listening socket in /proc/net/tcp or tcp6, by inode; those on loopback left out."""
+    found = {}
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        address, _, port = fields[1].rpartition(":")
+        if fields[3] == _LISTENING and not _is_loopback(address):
+            found[fields[9]] = int(port, 16)
+    return found
+
+
+def _is_loopback(address: str) -> bool:
+    """The kernel prints words of 32 bits with the lowest byte first (on the processors that GPUs are sold with)."""
+    mapped = address.startswith("0" * 16 + "FFFF0000")
+    return address == "0" * 24 + "01000000" or ((len(address) == 8 or mapped) and address.endswith("7F"))
+
+
+def _is_listener(folder: str) -> bool:
+    """A session of sshd listens too, for ports that a user has forwarded: it says whose it is, and isn't meant."""
+    title = _quietly(f"{folder}/cmdline")
+    return not title.startswith("sshd: ") or "[listener]" in title
+
+
+def _root(folder: str) -> tuple[int, int] | None:
+    """Return what tells a container's process (on the host's network, say) from this machine's."""
+    try:
+        found = os.stat(f"{folder}/root/")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _sockets(folder: str) -> list[str]:
+    try:
+        names = [os.readlink(f"{folder}/fd/{one}") for one in os.listdir(f"{folder}/fd")]
+    except OSError:
+        return []
+    return [name[len("socket:[") : -1] for name in names if name.startswith("socket:[")]
+
+
+def _quietly(path: str) -> str:
+    try:
+        return read(path) or ""
+    except OSError:
+        return ""

@@ -1,0 +1,41 @@
+"""The folders of jobs and data on this node: how they are, whose they are, and what in them nobody has fetched."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible.module_utils.ringmaster.core.disk import read
+
+# The manifest's kind: a folder that reset removes with all that is in it, if we made it.
+KIND = "store"
+# In a job's folder: its results were fetched.
+_COLLECTED = "collected"
+
+
+def attributes(path: str) -> dict[str, int] | None:
+    """Return a folder's mode, uid and gid; None where there is none."""
+    if not os.path.isdir(path):
+        return None
+    found = os.stat(path)
+    return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+
+
+def removable(entry: dict[str, Any]) -> bool:
+    """Tell whether reset removes it: we made it, and nobody has put a link to somewhere else in its place since."""
+    return entry["before"] is None and os.path.isdir(entry["name"]) and not os.path.islink(entry["name"])
+
+
+def uncollected(entry: dict[str, Any]) -> list[str]:
+    """Return the folders of jobs that would be lost with this one: removable, and never fetched."""
+    if not entry["jobs"] or not removable(entry):
+        return []
+    with os.scandir(entry["name"]) as found:
+        jobs = [one.path for one in found if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
+    return sorted(job for job in jobs if not os.path.lexists(os.path.join(job, _COLLECTED)))
+
+
+def mounted_in(folder: str) -> list[str]:
+    """Return what is mounted at a folder or below it: the disk of somebody, which is not ours to empty."""
+    lines = (read("/proc/self/mountinfo") or "").splitlines()
+    return [place for place in (line.split()[4] for line in lines) if f"{place}/".startswith(f"{folder}/")]

@@ -1,0 +1,1 @@
+"""Delivery of the training image among the nodes."""

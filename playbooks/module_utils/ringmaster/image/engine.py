@@ -1,0 +1,116 @@
+"""The node's Docker engine, as far as images go: its socket for questions, the `docker` command for transfers.
+
+The command brings what the socket doesn't: the logins that someone has made with `docker login`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+from typing import Any
+from urllib.parse import quote
+
+from ansible.module_utils.ringmaster.engine.socket import SOCKET, SocketConnection
+
+_MISSING, _CONFLICT = 404, 409
+
+
+class InUseError(ValueError):
+    """A container uses the image."""
+
+
+class Engine:
+    """Questions and small orders. Each raises OSError where no engine answers, ValueError where it refuses."""
+
+    def __init__(self, path: str = SOCKET, timeout: float = 60) -> None:
+        self.path = path
+        self.timeout = timeout
+
+    def inspect(self, image: str) -> dict[str, Any] | None:
+        """Return what the engine knows of an image (by name, name@digest or ID), or None."""
+        found: dict[str, Any] | None = self._call("GET", f"/images/{_quoted(image)}/json")
+        return found
+
+    def chains(self) -> list[list[str]]:
+        """Return the layers (their uncompressed digests, lowest first) of every image that is here."""
+        ids = {one["Id"] for one in self._call("GET", "/images/json") or []}
+        return [found["RootFS"].get("Layers") or [] for found in map(self.inspect, ids) if found]
+
+    def root(self) -> str:
+        """Return the folder where images are kept."""
+        return str((self._call("GET", "/info") or {}).get("DockerRootDir") or "/var/lib/docker")
+
+    def tag(self, image: str, name: str) -> None:
+        repository, _, tag = name.rpartition(":")
+        if self._call("POST", f"/images/{_quoted(image)}/tag?repo={quote(repository, safe='')}&tag={tag}") is None:
+            raise ValueError(f"the engine has no image {image}")
+
+    def untag(self, name: str) -> None:
+        """Take a name away, and the image with its last one; a name that isn't there is fine.
+
+        Raises:
+            InUseError: a container uses it.
+        """
+        self._call("DELETE", f"/images/{_quoted(name)}")
+
+    def _call(self, method: str, path: str) -> Any:
+        """Return the answer, None where there is no such thing."""
+        connection = SocketConnection(self.path, self.timeout)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        except http.client.HTTPException as error:
+            raise OSError(f"the Docker engine answers strangely: {error!r}") from error
+        except TimeoutError as error:
+            raise OSError(
+                f"the Docker engine does not answer within {self.timeout:.0f} s: `journalctl -u docker` says why"
+            ) from error
+        except OSError as error:
+            reason = error.strerror or error
+            raise OSError(f"the Docker engine doesn't answer ({reason}): `systemctl start docker`") from error
+        finally:
+            connection.close()
+        if answer.status == _MISSING:
+            return None
+        if answer.status >= http.client.BAD_REQUEST:
+            refusal = InUseError if answer.status == _CONFLICT else ValueError
+            raise refusal(f"the Docker engine says: {_message(text)}")
+        return json.loads(text) if text else {}
+
+
+def transfer(verb: str, name: str, home: str, timeout: float) -> subprocess.Popen[str]:
+    """Start `docker pull` or `docker push`, with the logins of the user whose home is given."""
+    words, environment = command(home, verb, "--quiet", name)
+    return subprocess.Popen(
+        ["timeout", str(int(timeout)), *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+    )  # fmt: skip
+
+
+def command(home: str, *words: str) -> tuple[list[str], dict[str, str]]:
+    """Return `docker` with these words, and the environment in which it has the logins of the user of that home.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    program = shutil.which("docker")
+    if program is None:
+        raise ValueError("the command `docker` is not installed: install it with the engine (docker.io or docker-cli)")
+    folder = os.path.join(home, ".docker")
+    logins = {"DOCKER_CONFIG": folder} if os.path.exists(os.path.join(folder, "config.json")) else {}
+    return [program, *words], {**os.environ, **logins}
+
+
+def _quoted(image: str) -> str:
+    return quote(image, safe="/:@")
+
+
+def _message(text: str) -> str:
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text.strip()[:200]

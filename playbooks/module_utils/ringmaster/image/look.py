@@ -1,0 +1,29 @@
+"""Whether the training image is on this node: a part of the probe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.ringmaster.engine.socket import process
+from ansible.module_utils.ringmaster.image.engine import Engine
+from ansible.module_utils.ringmaster.image.names import describe, find_image, serving
+
+_SECONDS = 5
+
+
+def look_image(reference: str) -> dict[str, Any]:
+    """Return `image`: its `reference`, `id`, `digests`, `size_mb`, or None where it (or the engine) is not there.
+
+    `image_serving` says whether the registry of a delivery, of whatever image, runs here.
+    """
+    return {"image": _present(reference), "image_serving": serving()}
+
+
+def _present(reference: str) -> dict[str, Any] | None:
+    if not reference or process() is None:  # a question would start an engine that is stopped
+        return None
+    try:
+        found = find_image(Engine(timeout=_SECONDS), reference)
+    except (OSError, ValueError):
+        return None
+    return describe(reference, found) if found else None

@@ -1,0 +1,69 @@
+"""How images are named, and the record of what was delivered here. The one place of the port and the folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from ansible.module_utils.ringmaster.core.disk import read, state_of, write
+from ansible.module_utils.ringmaster.core.manifest import STATE_FOLDER, Manifest
+from ansible.module_utils.ringmaster.image.engine import Engine
+
+ROLE = "train_image"
+PORT = 5870
+"""Of the registry on the source's loopback, and of each tunnel's end; the SSH mesh's keys may be forwarded to it."""
+REPOSITORY = f"127.0.0.1:{PORT}/ringmaster/train"
+UNIT = "ringmaster-registry"
+RECORD = STATE_FOLDER + "/image.json"
+_TAGGED = re.compile(r"(?P<name>.*?)(?::[^:/@]+)?@(?P<digest>sha256:[0-9a-f]{64})")
+
+
+def canonical(reference: str) -> str:
+    """Return a reference by digest without the tag that it may carry too: the digest alone counts."""
+    found = _TAGGED.fullmatch(reference)
+    return f"{found['name']}@{found['digest']}" if found else reference
+
+
+def find_image(engine: Engine, reference: str) -> dict[str, Any] | None:
+    """Return what the engine knows of the image that `reference` means on this node, or None.
+
+    Either the engine knows it by that reference, or it came from another node: then the record says what it is here.
+    """
+    found = engine.inspect(canonical(reference))
+    if found is not None:
+        return found
+    known = recorded()
+    return engine.inspect(str(known["id"])) if known.get("reference") == reference else None
+
+
+def recorded() -> dict[str, Any]:
+    """Return the record: `reference` (what was asked for), `id` (what it is here), `name` (by digest); {} for none."""
+    try:
+        found = json.loads(read(RECORD) or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def record(manifest: Manifest, reference: str, image: str, name: str) -> None:
+    """Write down what `reference` means here; readable by all: whoever starts jobs is not root."""
+    manifest.note(ROLE, "file", RECORD, before=state_of(RECORD))
+    text = json.dumps({"reference": reference, "id": image, "name": name}, indent=1) + "\n"
+    write(RECORD, text, mode=0o644, uid=0, gid=0)
+
+
+def serving() -> bool:
+    """Whether the registry of a delivery runs on this node; without asking systemd, as it is a part of the probe."""
+    return os.path.exists(f"/run/systemd/transient/{UNIT}.service")
+
+
+def describe(reference: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Return an image that is here as a fact, from what the engine says of it."""
+    return {
+        "reference": reference,
+        "id": found["Id"],
+        "digests": found.get("RepoDigests") or [],
+        "size_mb": found.get("Size", 0) // 1_000_000,
+    }

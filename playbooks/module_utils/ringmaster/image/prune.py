@@ -1,0 +1,36 @@
+"""Images of earlier deliveries: the one before stays, older ones would fill the disk."""
+
+from __future__ import annotations
+
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.image.engine import Engine, InUseError
+from ansible.module_utils.ringmaster.image.names import ROLE
+
+_KEPT = 2
+
+
+def forget_old(manifest: Manifest, engine: Engine, current: str) -> None:
+    """Remove the images that we brought here before the last but one, unless a container uses them.
+
+    `current` is the ID of the image that is wanted now; names of it never count as old.
+    """
+    names: dict[str, list[str]] = {}
+    for entry in manifest.of_role(ROLE):
+        if entry["kind"] == "image" and not entry.get("only_name"):
+            found = engine.inspect(entry["name"])
+            names.setdefault(found["Id"] if found else "", []).append(entry["name"])
+    names.pop("", None)
+    names.pop(current, None)
+    for old in list(names.values())[_KEPT - 1 :]:
+        for name in old:
+            _forget(manifest, engine, name)
+
+
+def _forget(manifest: Manifest, engine: Engine, name: str) -> None:
+    try:
+        engine.untag(name)
+    except InUseError:
+        return
+    entry = manifest.find(ROLE, "image", name)
+    if entry is not None:
+        manifest.remove(entry)

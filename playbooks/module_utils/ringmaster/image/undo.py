@@ -1,0 +1,37 @@
+"""Takes back what delivering the image left: kinds image (a name in the engine) and registry (its unit and folder)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from ansible.module_utils.ringmaster.engine.socket import SOCKET
+from ansible.module_utils.ringmaster.image.engine import Engine, InUseError
+from ansible.module_utils.ringmaster.image.names import UNIT, serving
+from ansible.module_utils.ringmaster.image.registry import stop
+
+
+def undo_image(entry: dict[str, Any]) -> None:
+    """Take a name away that we gave or pulled, and with its last name the image, unless a container uses that."""
+    if entry.get("only_name"):
+        return
+    if not os.path.exists(SOCKET) and shutil.which("dockerd") is None:
+        return  # the engine is gone, and its images with it
+    try:
+        Engine().untag(entry["name"])
+    except InUseError:
+        return
+
+
+def undo_registry(entry: dict[str, Any]) -> None:
+    """Stop it, and remove its folder with all it kept.
+
+    Raises:
+        OSError: one of the two can't be done.
+    """
+    stop()
+    if serving():
+        raise OSError(f"the registry does not stop: `systemctl status {UNIT}` says why; then reset again")
+    if os.path.lexists(entry["name"]):
+        shutil.rmtree(entry["name"])

@@ -1,0 +1,1 @@
+"""Loopback lines in /etc/hosts."""

@@ -1,0 +1,1 @@
+"""Debian packages: installed through a journal, and undone."""

@@ -1,0 +1,18 @@
+"""Takes back an SSH key that was made here: kind key."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible.module_utils.ringmaster.ssh.node_key import derived, is_same, public_file, remove, temporary
+
+
+def undo_key(entry: dict[str, Any]) -> None:
+    """Remove each half that is the noted one, the private one first; what the user has put there since stays."""
+    path, noted = entry["name"], entry["public"]
+    remove(temporary(path))
+    if is_same(derived(path), noted):
+        os.unlink(path)
+    if is_same(public_file(path), noted):
+        os.unlink(f"{path}.pub")

@@ -1,0 +1,1 @@
+"""What a node is: its system, network and GPUs."""

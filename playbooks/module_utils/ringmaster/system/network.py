@@ -1,0 +1,152 @@
+"""The node's network: through which interface it reaches the other nodes, and what its own name means. Read-only."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import subprocess
+from collections import Counter
+from fnmatch import fnmatch
+from typing import Any
+
+from ansible.module_utils.ringmaster.names.look import look_names, resolve
+from ansible.module_utils.ringmaster.system.look import connection
+
+Routes = dict[str, dict[str, str]]
+
+# What engines, hypervisors and container networks make for themselves: it leads to no other node, though each may have
+# one with the same subnet. Tunnels (wg0, tailscale0, tun0) are not among them: they may be the cluster's network.
+_VIRTUAL = ("lo", "docker*", "br-*", "veth*", "virbr*", "cni*", "flannel*", "cali*", "podman*", "lxcbr*", "lxdbr*")
+# An address of nobody (RFC 5737): the way there is the default route.
+_ANYWHERE = "192.0.2.1"
+_REMEDY = "set ringmaster_interface or ringmaster_cluster_ip for this node in the inventory"
+
+
+def look_network(peers: dict[str, str], given_interface: str, given_address: str) -> dict[str, Any]:
+    """Return the interfaces, the ways to `peers` (address by name) and the cluster's interface and address here.
+
+    Without peers the way to the operator counts, else the default route.
+    """
+    targets = peers or _elsewhere()
+    addresses = {name: _address(given) for name, given in targets.items()}
+    answers, trouble = _ask_kernel([one for one in addresses.values() if one])
+    interfaces = [_interface(one) for one in answers if "ifname" in one]
+    routes = {name: _route(name, targets[name], address, answers, trouble) for name, address in addresses.items()}
+    return {
+        "interfaces": interfaces,
+        "routes": routes if peers else {},
+        "cluster": choose(interfaces, routes, given_interface, given_address),
+        "infiniband": _infiniband(),
+        **look_names(),
+    }
+
+
+def choose(
+    interfaces: list[dict[str, Any]], routes: Routes, given_interface: str = "", given_address: str = ""
+) -> dict[str, Any]:
+    """Return interface, address and MTU by which the others reach this node, or a problem with its remedy."""
+    if given_interface or given_address:
+        return _given(interfaces, routes, given_interface, given_address)
+    virtual = {one["name"] for one in interfaces if one["virtual"]}
+    used = Counter(one["interface"] for one in routes.values() if one.get("interface", "lo") not in virtual | {"lo"})
+    if used:
+        return _cluster(interfaces, routes, used.most_common(1)[0][0])
+    reasons = sorted({one.get("error") or f"{name} through {one['interface']}" for name, one in routes.items()})
+    return _problem(f"no interface leads to the other nodes ({'; '.join(reasons)}): {_REMEDY}")
+
+
+def _given(interfaces: list[dict[str, Any]], routes: Routes, interface: str, address: str) -> dict[str, Any]:
+    """What the user says wins, if this node has it."""
+    named = [one for one in interfaces if not interface or one["name"] == interface]
+    if not named:
+        names = ", ".join(one["name"] for one in interfaces)
+        return _problem(f"there is no interface '{interface}' here, but {names}: mend ringmaster_interface")
+    if not address:
+        return _cluster(interfaces, routes, interface)
+    carriers = [one for one in named if address in one["addresses"]]
+    if not carriers:
+        there = ", ".join(f"{one['name']} {' '.join(one['addresses'])}" for one in named)
+        return _problem(f"no interface here has the address {address} (there is {there}): mend ringmaster_cluster_ip")
+    return {"interface": carriers[0]["name"], "address": address, "mtu": carriers[0]["mtu"], "problem": None}
+
+
+def _cluster(interfaces: list[dict[str, Any]], routes: Routes, name: str) -> dict[str, Any]:
+    """The address is the one the kernel sends from, else the interface's first."""
+    none: dict[str, Any] = {"addresses": [], "mtu": None}
+    found = next((one for one in interfaces if one["name"] == name), none)
+    sources = Counter(one["source"] for one in routes.values() if one.get("interface") == name and one["source"])
+    address = sources.most_common(1)[0][0] if sources else next(iter(found["addresses"]), None)
+    if address is None:
+        return _problem(f"the interface {name} has no address: {_REMEDY}")
+    return {"interface": name, "address": address, "mtu": found["mtu"], "problem": None}
+
+
+def _problem(text: str) -> dict[str, Any]:
+    return {"interface": None, "address": None, "mtu": None, "problem": text}
+
+
+def _elsewhere() -> dict[str, str]:
+    """Where a node without peers looks to: the operator first (Counter keeps the order of equals)."""
+    ssh = connection()
+    return {**({"the operator": ssh["client"]} if ssh else {}), "the default route": _ANYWHERE}
+
+
+def _address(given: str) -> str | None:
+    """Return an address in the kernel's spelling; a name that the controller could not resolve is tried here."""
+    try:
+        return str(ipaddress.ip_address(given.strip("[]")))
+    except ValueError:
+        found, _ = resolve(given)
+        return next(iter(found or []), None)
+
+
+def _ask_kernel(addresses: list[str]) -> tuple[list[dict[str, Any]], str]:
+    """Return interfaces and routes as `ip` shows them (one process), and what it says where it can't at all."""
+    commands = ["address show", *(f"route get {address}" for address in addresses)]
+    try:
+        done = subprocess.run(  # one that fails (no route) doesn't stop the others: -force
+            ["ip", "-json", "-force", "-batch", "-"],
+            input="\n".join(commands) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        return [], f"the program ip (package iproute2) can't be used: {error}"
+    found: list[dict[str, Any]] = []
+    text, reader = done.stdout.strip(), json.JSONDecoder()
+    while text:
+        try:
+            some, end = reader.raw_decode(text)
+        except ValueError:
+            return found, f"the program ip says {text[:60]!r}"
+        found += [one for one in some if one]
+        text = text[end:].lstrip()
+    return found, ""
+
+
+def _interface(shown: dict[str, Any]) -> dict[str, Any]:
+    name = shown["ifname"]
+    local = [one["local"] for one in shown.get("addr_info", []) if one.get("scope") != "link" and "local" in one]
+    virtual = any(fnmatch(name, pattern) for pattern in _VIRTUAL)
+    return {"name": name, "mtu": shown.get("mtu"), "addresses": local, "virtual": virtual}
+
+
+def _route(name: str, given: str, address: str | None, answers: list[dict[str, Any]], trouble: str) -> dict[str, str]:
+    """The kernel's answer is found by the destination in it."""
+    if address is None:
+        return {"error": f"{given} resolves neither on the controller nor here: set ringmaster_cluster_ip of {name}"}
+    answer = next((one for one in answers if one.get("dst") == address and "dev" in one), None)
+    if answer is None:
+        return {"error": trouble or f"no route to {name} ({address})"}
+    if answer.get("type") == "local":
+        return {"error": f"{address} is this node itself, not {name}: set ringmaster_cluster_ip of {name}"}
+    return {"interface": answer["dev"], "source": answer.get("prefsrc", "")}
+
+
+def _infiniband() -> bool:
+    try:
+        return bool(os.listdir("/sys/class/infiniband"))
+    except OSError:
+        return False

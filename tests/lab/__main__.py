@@ -1,3 +1,0 @@
-from tests.lab.cli import main
-
-main()

@@ -1,0 +1,11 @@
+"""Ends of ranks."""
+
+from typing import Any
+
+from launcher.follow.failure import RankEnd
+
+RAISED = ("hello", "[rank1]: Traceback (most recent call last):", "[rank1]:   File …", "[rank1]: ValueError: boom")
+
+
+def end(rank: int | None = 0, **fields: Any) -> RankEnd:
+    return RankEnd(**{"node": f"node{rank}", "rank": rank, "exit_code": 1, "ended_at": 100.0, **fields})

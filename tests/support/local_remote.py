@@ -1,0 +1,43 @@
+"""A node that is this machine."""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.inventory.hosts import Host
+from launcher.ssh.connection import Finished, LostError
+from tests.support.sftp import FakeSftp
+
+
+class LocalRemote:
+    """A connection to a node that is this machine; `job_dir` is its folder of jobs."""
+
+    port = 22
+    greeting = b""
+    """What its login shell prints before each command's own words."""
+
+    def __init__(self, job_dir: Path, name: str = "node1", address: str = "") -> None:
+        self.host = Host(name=name, address=address or f"{name}.example", settings={"job_dir": str(job_dir)})
+        self.name = name
+        self.alive = True
+        self.verbs: list[str] = []
+        self.client = FakeSftp()
+
+    def run(self, words: Sequence[str], *, stdin: bytes | Iterable[bytes] = b"", limit_s: float = 60) -> Finished:
+        if not self.alive:
+            raise LostError(self.name, "cut")
+        assert tuple(words[:3]) == ("python3", "-IS", "-c"), "no module of the user's, and no packages"
+        self.verbs.append(words[4])
+        given = stdin if isinstance(stdin, bytes) else b"".join(stdin)
+        done = subprocess.run([sys.executable, *words[1:]], input=given, capture_output=True, check=False)
+        return Finished(code=done.returncode, out=self.greeting + done.stdout, err=done.stderr)
+
+    def close(self) -> None:
+        self.alive = False
+
+    def sftp(self) -> Any:
+        if not self.alive:
+            raise LostError(self.name, "cut")
+        return self.client

@@ -1,0 +1,47 @@
+"""What a node's probe answers, and the hosts of an inventory."""
+
+import json
+from typing import Any
+
+from launcher.cluster.preflight.node_facts import NodeLook, parse
+from launcher.inventory.hosts import Host
+
+FOLDERS = {"job_dir": "/jobs", "data_dir": "/data"}
+
+TOLD: dict[str, Any] = {
+    "troubles": {},
+    "uid": 1000,
+    "gid": 1000,
+    "user": "ops",
+    "host_name": "gpu1",
+    "architecture": "x86_64",
+    "cores": 8,
+    "memory": 1 << 34,
+    "memlock": 65536,
+    "comm_env": {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"},
+    "image": {"reference": "sha256:r", "id": "sha256:i", "name": "here@sha256:n"},
+    "listening": [20000],
+    "devices": [],
+    "job_dir": {"path": "/jobs", "there": True, "writable": True, "free": 10**12},
+    "data_dir": {"path": "/data", "there": True, "writable": True, "free": 10**12},
+    "certificates": True,
+    "interfaces": [
+        {"name": "lo", "mtu": 65536, "addresses": ["127.0.0.1/8"]},
+        {"name": "eth0", "mtu": 1500, "addresses": ["192.0.2.1/24"]},
+        {"name": "eth1", "mtu": 9000, "addresses": ["10.0.0.1/24", "10.0.0.101/24"]},
+    ],
+    "gpus": [
+        {"index": "0", "uuid": "GPU-a", "model": "A100", "memory_mib": 81920, "used_mib": 4, "driver": "580.95.05"},
+        {"index": "1", "uuid": "GPU-b", "model": "A100", "memory_mib": 81920, "used_mib": 4, "driver": "580.95.05"},
+    ],
+    "gpu_processes": [],
+    "time": 1000.0,
+}
+
+
+def host(name: str = "node1", **settings: Any) -> Host:
+    return Host(name=name, address=f"{name}.example", settings=settings)
+
+
+def look(**changed: Any) -> NodeLook:
+    return parse(host(**FOLDERS), json.dumps({**TOLD, **changed}), heard_at=1000.0)

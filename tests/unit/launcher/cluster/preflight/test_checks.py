@@ -1,0 +1,284 @@
+"""What keeps a job from starting, and what is only said: named per node, with the way to mend it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.cluster.preflight.checks import Asked, Candidate, Report, free_port, judge, rows
+from launcher.cluster.preflight.gpus import GpuChoice, JobThere, choose, promised_gpus
+from launcher.cluster.preflight.image import names_there
+from launcher.cluster.preflight.node_facts import Folder
+from launcher.cluster.preflight.requirements import Wanted
+from launcher.image.labels import ImageFacts, from_engine
+from launcher.job import rendezvous
+from tests.support.probe_answers import TOLD, host, look
+
+LABELS = {"ringmaster.trainer": "t1", "ringmaster.cuda": "13.2", "ringmaster.packages": '{"torch": "2.15.0"}'}
+IMAGE = ImageFacts(id="sha256:i", digests=frozenset({"sha256:d"}), architecture="amd64", labels=LABELS)
+ASKED = Asked(image="sha256:r", trainer="t1")
+GPU: dict[str, Any] = TOLD["gpus"][0]
+
+
+def candidate(name: str = "node1", settings: dict[str, Any] | None = None, **told: Any) -> Candidate:
+    """A node that is ready but for what `told` says; each has an address of its own."""
+    here, seen = host(name, **settings or {}), look(**told)
+    if "interfaces" not in told:
+        number = name.removeprefix("node")
+        mine = [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}]
+        seen = look(**{**told, "interfaces": mine})
+    return Candidate(host=here, look=seen, choice=choose(seen, (), "all", promised_gpus(here)), image=IMAGE)
+
+
+def problems(*candidates: Candidate, asked: Asked = ASKED) -> list[str]:
+    return [str(problem) for problem in judge(candidates, asked).problems]
+
+
+def warnings(*candidates: Candidate, asked: Asked = ASKED) -> list[str]:
+    report = judge(candidates, asked)
+    assert report.problems == ()
+    return [str(warning) for warning in report.warnings]
+
+
+def test_ready_nodes() -> None:
+    ready = [candidate("node1"), candidate("node2")]
+    report = judge(ready, ASKED)
+    assert report == Report(problems=(), warnings=())
+    assert [(row.name, row.state) for row in rows(ready, report)] == [("node1", "ok"), ("node2", "ok")]
+
+
+class TestProvisioning:
+    def test_a_node_that_nobody_has_prepared(self) -> None:
+        folder = {"path": "/jobs", "there": False, "writable": False, "free": None}
+        (only,) = problems(candidate(comm_env=None, job_dir=folder))
+        assert only == "node1: it is not provisioned: `make provision` (not there: /etc/ringmaster/comm.env, /jobs)"
+
+    def test_a_folder_of_somebody_elses(self) -> None:
+        folder = {"path": "/data", "there": True, "writable": False, "free": 10**12}
+        (only,) = problems(candidate(data_dir=folder))
+        assert "/data can't be written by ops: `make provision TAGS=job_folders`" in only
+
+    @pytest.mark.parametrize(("free", "refused"), [(10**9 - 1, True), (10**9, False), (5 * 10**9 - 1, False)])
+    def test_room(self, free: int, refused: bool) -> None:
+        node = candidate()
+        node = replace(
+            node, look=replace(node.look, job_dir=Folder(path="/jobs", there=True, writable=True, free=free))
+        )
+        report = judge([node], ASKED)
+        assert bool(report.problems) == refused
+        said = report.problems or report.warnings
+        assert "/jobs has " in said[0].what
+        assert "GB free" in said[0].what
+
+    def test_the_clusters_interface_is_gone(self) -> None:
+        (only,) = problems(candidate(settings={"interface": "ib0"}))
+        assert "there is no interface 'ib0'" in only
+
+    def test_loopback_reaches_nobody(self) -> None:
+        (only,) = problems(candidate(interfaces=[{"name": "eth1", "mtu": 1, "addresses": ["127.0.1.1/8"]}]))
+        assert "loopback" in only
+
+
+class TestImage:
+    def test_none_is_recorded(self) -> None:
+        report = judge([replace(candidate(), image=None)], Asked(image="", trainer="t1"))
+        assert [(one.node, "`make image`" in one.what) for one in report.problems] == [("", True)]
+        assert report.error.exit_code == ExitCode.USAGE
+
+    def test_it_is_not_there(self) -> None:
+        (only,) = problems(candidate(), replace(candidate("node2", image={"reference": "sha256:other"}), image=None))
+        assert only == (
+            "node2: the image sha256:r is not there; it has sha256:other: `make provision TAGS=train_image` brings it"
+        )
+
+    def test_another_one_is_there(self) -> None:
+        other = replace(IMAGE, id="sha256:x", digests=frozenset())
+        nodes = [candidate("node1"), candidate("node2"), replace(candidate("node3"), image=other)]
+        (only,) = problems(*nodes)
+        assert only.startswith("node3: its image (sha256:x) is not that of the other nodes (sha256:i)")
+
+    def test_the_same_by_digest_under_another_id_is_fine(self) -> None:
+        assert problems(candidate(), replace(candidate("node2"), image=replace(IMAGE, id="sha256:x"))) == []
+
+    def test_a_strangers_image_is_refused_once(self) -> None:
+        nodes = [replace(candidate(f"node{number}"), image=replace(IMAGE, labels={})) for number in (1, 2)]
+        (only,) = problems(*nodes, asked=replace(ASKED, packages=Wanted(path=Path("/r.txt"), content=b"pandas")))
+        assert "was not made by `make image`" in only
+
+    def test_an_older_trainer_is_said(self) -> None:
+        (only,) = warnings(candidate(), candidate("node2"), asked=replace(ASKED, trainer="t2"))
+        assert "another trainer than this checkout: `make image`" in only
+
+    def test_another_architecture(self) -> None:
+        (only,) = problems(candidate(), candidate("node2", architecture="aarch64"))
+        assert only.startswith("node2: the image is for amd64, this node is arm64")
+
+    def test_packages_that_it_lacks(self) -> None:
+        (only,) = problems(candidate(), asked=replace(ASKED, packages=Wanted(path=Path("/r.txt"), content=b"pandas")))
+        assert only == "/r.txt asks for pandas: `make image REQUIREMENTS=/r.txt` puts it in"
+
+    def test_as_the_engine_shows_it(self) -> None:
+        shown = {"Id": "sha256:i", "RepoDigests": ["here/train@sha256:d"], "Architecture": "amd64"}
+        assert from_engine({**shown, "Config": {"Labels": LABELS}}) == IMAGE
+        assert from_engine({**shown, "RepoDigests": None, "Config": {"Labels": None}}).labels == {}
+
+    def test_a_node_that_was_handed_it_knows_it_by_another_name(self) -> None:
+        assert names_there(look(), "sha256:r") == ("sha256:r", "sha256:i", "here@sha256:n")
+        assert names_there(look(), "sha256:else") == ("sha256:else",)
+        assert names_there(look(image=None), "sha256:r") == ("sha256:r",)
+
+
+class TestGpus:
+    def test_one_that_the_inventory_promises_is_missing(self) -> None:
+        (only,) = problems(candidate(), candidate("node2", {"gpus": 2}, gpus=[GPU]))
+        assert only.startswith("node2: the inventory promises 2 GPUs (ringmaster_gpus), nvidia-smi shows 1 (0 GPU-a)")
+
+    def test_it_is_only_said_to_whoever_chose_from_the_rest(self) -> None:
+        node = candidate(settings={"gpus": 2}, gpus=[GPU])
+        (only,) = warnings(replace(node, choice=choose(node.look, (), "1", 2)))
+        assert "the inventory promises 2 GPUs" in only
+
+    def test_somebody_elses_process(self) -> None:
+        held = [{"gpu": "GPU-b", "pid": 4242, "name": "python3", "memory_mib": 40000}]
+        (only,) = problems(candidate(gpu_processes=held))
+        assert only == "node1: GPU 1 is held by python3 (pid 4242, 40000 MiB): end it, or choose other GPUs (GPUS=)"
+
+    def test_memory_that_nobody_claims_is_said(self) -> None:
+        (only,) = warnings(candidate(gpus=[{**GPU, "used_mib": 1025}]))
+        assert "1025 MiB of GPU 0 are in use" in only
+
+    @pytest.mark.parametrize(
+        ("cuda", "driver", "said"),
+        [
+            ("13.0", "580.65.06", ""),
+            ("13.0", "575.57.08", "needs 580 or newer: `make image CUDA=12`, or install a newer driver"),
+            ("13.0", "520.61.05", "needs 580 or newer: install a newer driver"),
+            ("12.8", "525.60.13", ""),
+            ("12.8", "470.82.01", "needs 525 or newer: install a newer driver"),
+            ("11.8", "440.33.01", "needs 450 or newer"),
+            ("14.1", "580.65.06", ""),
+            ("", "418.39", ""),
+            ("13.0", "[N/A]", ""),
+        ],
+    )
+    def test_the_driver_and_the_images_cuda(self, cuda: str, driver: str, said: str) -> None:
+        image = replace(IMAGE, labels={**LABELS, "ringmaster.cuda": cuda})
+        found = problems(replace(candidate(gpus=[{**GPU, "driver": driver}]), image=image))
+        assert [said in one and f"its driver {driver} is too old" in one for one in found] == [True] * bool(said)
+
+    def test_a_driver_that_nobody_uses_may_be_old(self) -> None:
+        node = candidate(gpus=[{**GPU, "driver": "418.39"}])
+        assert problems(replace(node, choice=GpuChoice(asked=True))) == []
+
+    def test_models_that_differ_are_said(self) -> None:
+        (only,) = warnings(candidate(), candidate("node2", gpus=[{**GPU, "model": "T4"}]))
+        assert only == "GPU models differ (node1: A100; node2: T4): each step waits for the slowest"
+
+
+class TestSecondJob:
+    def test_is_refused_with_the_firsts_name(self) -> None:
+        (only,) = problems(replace(candidate(), jobs=(JobThere(name="swift-otter", all_gpus=True),)))
+        assert only.startswith("node1: job swift-otter runs there on all GPUs: `make status` shows it, ")
+        assert "`make stop NAME=swift-otter`" in only
+
+    def test_may_have_gpus_of_its_own(self) -> None:
+        node, first = candidate(), JobThere(name="swift-otter", devices=("0",))
+        second = choose(node.look, [first], "1", None)
+        assert problems(replace(node, choice=second, jobs=(first,))) == []
+
+    def test_its_processes_are_no_strangers(self) -> None:
+        held = [{"gpu": "GPU-a", "pid": 7, "name": "python3", "memory_mib": 40000}]
+        (only,) = problems(replace(candidate(gpu_processes=held), jobs=(JobThere(name="j", all_gpus=True),)))
+        assert "job j runs there" in only
+
+
+class TestBetweenNodes:
+    def test_one_address_for_two_nodes(self) -> None:
+        mine = [{"name": "eth1", "mtu": 1500, "addresses": ["172.17.0.1/16"]}]
+        report = judge([candidate(interfaces=mine), candidate("node2", interfaces=mine)], ASKED)
+        (only,) = report.problems
+        assert only.what.startswith("node1 and node2 both say that the others reach them at 172.17.0.1 (eth1, eth1)")
+        assert report.error.exit_code == ExitCode.USAGE
+
+    @pytest.mark.parametrize(("ahead", "said"), [(5.0, False), (-5.0, False), (30.0, True), (-30.0, True)])
+    def test_clocks(self, ahead: float, said: bool) -> None:
+        found = warnings(candidate(), candidate("node2", time=TOLD["time"] + ahead))
+        fast, slow = ("node2", "node1") if ahead > 0 else ("node1", "node2")
+        assert [one.startswith(f"{fast}: its clock is 30 s ahead of {slow}'s") for one in found] == [True] * said
+
+    def test_cores(self) -> None:
+        (only,) = warnings(candidate(), candidate("node2", cores=2))
+        assert only == (
+            "cores differ (node1: 8; node2: 2): what the CPU does for a step may take up to 4.0 times as long on node2"
+        )
+
+    def test_mtu(self) -> None:
+        jumbo = [{"name": "eth1", "mtu": 9000, "addresses": ["10.0.0.2/24"]}]
+        assert warnings(candidate(), candidate("node2", interfaces=jumbo)) == [
+            "MTUs differ (node1: 1500; node2: 9000): large packets may get lost; set the same on all"
+        ]
+
+    def test_a_network_that_they_share_is_not_the_one_they_use(self) -> None:
+        nodes = [
+            candidate(
+                f"node{number}",
+                interfaces=[
+                    {"name": "eth1", "mtu": 1500, "addresses": [f"10.0.{number}.1/24"]},
+                    {"name": "lan0", "mtu": 1500, "addresses": [f"192.168.7.{number}/24"]},
+                ],
+            )
+            for number in (1, 2)
+        ]
+        (only,) = warnings(*nodes)
+        assert "node1 (10.0.1.1/24) and node2 (10.0.2.1/24)" in only
+        assert "share one (lan0)" in only
+
+    def test_routed_networks_are_nobodys_mistake(self) -> None:
+        far = [{"name": "eth1", "mtu": 1500, "addresses": ["10.9.9.9/24"]}]
+        assert warnings(candidate(), candidate("node2", interfaces=far)) == []
+
+
+def test_what_could_not_be_looked_at_is_said() -> None:
+    assert warnings(candidate(listening=None, troubles={"listening": "no such file"})) == [
+        "node1: its listening could not be found out: no such file"
+    ]
+
+
+def test_all_problems_are_shown_together() -> None:
+    broken = candidate("node2", {"gpus": 3}, comm_env=None)
+    nodes = [candidate(), broken, replace(candidate("node3"), image=None)]
+    report = judge(nodes, ASKED)
+    table = rows(nodes, report)
+    assert [(row.name, row.state) for row in table] == [
+        ("node1", "ok"),
+        ("node2", "refused"),
+        ("node2", "refused"),
+        ("node3", "refused"),
+    ]
+    assert str(report.error) == "node2, node3: not ready (see the table); nothing was started"
+    assert report.error.exit_code == ExitCode.NOT_STARTED
+
+
+def test_a_single_problem_is_the_error_itself() -> None:
+    report = judge([replace(candidate(), image=None)], ASKED)
+    assert str(report.error) == str(report.problems[0])
+
+
+def test_usage_and_an_unready_node_together_are_unready() -> None:
+    node = replace(candidate(comm_env=None), image=None)
+    assert judge([node], Asked(image="", trainer="t1")).error.exit_code == ExitCode.NOT_STARTED
+
+
+class TestPort:
+    def test_the_only_pair_left_is_found_wherever_the_search_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rendezvous, "PORTS", range(100, 105))
+        assert {free_port({100, 103, 104}, "node1") for _ in range(50)} == {101}
+        assert {free_port((), "node1") for _ in range(500)} == set(range(100, 105))
+
+    def test_none_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rendezvous, "PORTS", range(100, 102))
+        with pytest.raises(RingmasterError, match="every port from 100 to 101 on node1") as raised:
+            free_port({100, 101}, "node1")
+        assert raised.value.exit_code == ExitCode.NOT_STARTED

@@ -1,0 +1,290 @@
+"""A job's things on their way to its nodes: on all or on none. The nodes are folders here."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
+from launcher.cluster import site as cluster_site
+from launcher.cluster.site import ClusterSite
+from launcher.cluster.transfer.data import list_data
+from launcher.image.content import trainer_hash
+from launcher.job import container
+from launcher.job.folder import JobFolder, create
+from launcher.job.plan import Plan
+from launcher.job.program import Program, user_script
+from launcher.job.request import Request
+from launcher.on_node import probe
+from launcher.ssh.connection import Finished, LostError
+from tests.support.engine import FakeEngine
+from tests.support.local_remote import LocalRemote
+from tests.support.probe_answers import TOLD
+
+ID = "sha256:" + "1" * 64
+REFERENCE = "registry.example/train@sha256:" + "2" * 64
+
+
+SOURCE = Path(probe.__file__).read_text()
+
+
+class Node(LocalRemote):
+    """A node that is this machine; what it tells of itself is made up."""
+
+    def __init__(self, job_dir: Path, name: str, number: int) -> None:
+        super().__init__(job_dir, name)
+        self.data = job_dir.parent / "data"
+        self.data.mkdir()
+        self.host = replace(self.host, settings={**self.host.settings, "data_dir": str(self.data)})
+        self.before: dict[str, Callable[[], None]] = {}
+        self.after: dict[str, Callable[[], None]] = {}
+        """What happens before and after it does something, by verb."""
+        self.told: dict[str, Any] = {
+            **TOLD,
+            "gpus": [],
+            "job_dir": {**TOLD["job_dir"], "path": str(job_dir)},
+            "data_dir": {**TOLD["data_dir"], "path": str(self.data)},
+            "image": {"reference": REFERENCE, "id": ID, "name": "train:local"},
+            "interfaces": [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}],
+        }
+        self.fake = FakeEngine(name)
+
+    def run(self, words: Any, **how: Any) -> Finished:
+        if words[3] == SOURCE:
+            return Finished(code=0, out=json.dumps(self.told).encode(), err=b"")
+        self.before.get(words[4], lambda: None)()
+        done = super().run(words, **how)
+        self.after.get(words[4], lambda: None)()
+        return done
+
+    def engine(self) -> Any:
+        return _Engine(self.fake)
+
+
+class _Engine:
+    """An engine that has the image."""
+
+    def __init__(self, fake: FakeEngine) -> None:
+        self.api = fake.api
+        self.images = self
+
+    def get(self, name: str) -> Any:
+        labels = {
+            "ringmaster.trainer": trainer_hash(),
+            "ringmaster.cuda": "13.2",
+            "ringmaster.packages": json.dumps({"torch": "2.9", "torchvision": "0.24"}),
+        }
+        attrs = {"Id": ID, "Architecture": "amd64", "Config": {"Labels": labels}}
+        return type("Image", (), {"attrs": attrs})()
+
+
+class Cluster:
+    def __init__(self, top: Path) -> None:
+        self.remotes: dict[str, Any] = {}
+        for number, name in enumerate(("node1", "node2"), 1):
+            jobs = top / name / "jobs"
+            jobs.mkdir(parents=True)
+            self.remotes[name] = Node(jobs, name, number)
+        self.folder = JobFolder(path=top / "runs" / "job")
+        self.said: list[str] = []
+
+    def site(self) -> ClusterSite:
+        hosts = [remote.host for remote in self.remotes.values()]
+        return ClusterSite(hosts, self.remotes, Path("/pins"), image=REFERENCE, say=self.said.append)
+
+    def jobs(self) -> list[list[str]]:
+        """What is in each node's folder of jobs."""
+        return [
+            sorted(path.name for path in Path(remote.host.settings["job_dir"]).glob("[!.]*"))
+            for remote in self.remotes.values()
+        ]
+
+    def at(self, name: str) -> Path:
+        return Path(self.remotes[name].host.settings["job_dir"]) / "job"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+BUNDLED = Request(program=Program(arguments=("--epochs", "1"), root=ROOT))
+
+
+def planned(cluster: Cluster, asked: Request = BUNDLED) -> tuple[ClusterSite, Plan]:
+    site = cluster.site()
+    return site, site.plan(cluster.folder, asked, resumes=False)
+
+
+def test_the_plan_is_made_of_what_the_nodes_tell(cluster: Cluster) -> None:
+    cluster.remotes["node1"].told["time"] = TOLD["time"] + 7.0
+    site, made = planned(cluster)
+    assert [(node.address, node.interface, node.image, node.node_rank) for node in made.nodes] == [
+        ("10.0.0.1", "eth1", REFERENCE, 0),
+        ("10.0.0.2", "eth1", REFERENCE, 1),
+    ]
+    first = made.nodes[0]
+    assert first.container is not None
+    assert (first.container.image, first.container.user) == (ID, "1000:1000")
+    assert made.port not in TOLD["listening"], "free on the head"
+    assert f"--master-port={made.port}" in made.nodes[1].argv and "--master-addr=10.0.0.1" in made.nodes[1].argv
+    assert (first.environment["RUN_DIR"], first.working_folder) == ("/job/run", "/opt/ringmaster")
+    assert "torch 2.9" in site.versions and "CUDA 13.2" in site.versions
+    assert cluster.jobs() == [[], []], "nothing was touched"
+    assert first.container.binds[3].source == str(cluster.remotes["node1"].data)
+
+
+def test_what_one_node_lacks_refuses_the_job(cluster: Cluster) -> None:
+    cluster.remotes["node2"].told["comm_env"] = None
+    with pytest.raises(RingmasterError, match="node2") as raised:
+        planned(cluster)
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
+
+
+def test_a_job_that_is_there_refuses_another_and_is_named(cluster: Cluster) -> None:
+    cluster.remotes["node2"].fake.put("first")
+    with pytest.raises(RingmasterError, match=r"node2: .*first") as raised:
+        planned(cluster)
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
+
+
+def place(cluster: Cluster, asked: Request = BUNDLED) -> None:
+    site, made = planned(cluster, asked)
+    create(cluster.folder, made)
+    (cluster.folder.checkpoints / "deep").mkdir()
+    (cluster.folder.checkpoints / "deep/step-1.pt").write_bytes(b"1")
+    site.place(made, cluster.folder, asked)
+
+
+def test_every_node_gets_what_belongs_in_the_jobs_folder(cluster: Cluster, tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.write_text("KEY=geheim\n")
+    place(cluster, replace(BUNDLED, secrets=secrets))
+    for name in cluster.remotes:
+        folder = cluster.at(name)
+        assert (folder / "secrets").read_text() == "KEY=geheim\n"
+        assert (folder / "secrets").stat().st_mode & 0o777 == 0o600
+        assert (folder / "run/checkpoints/deep/step-1.pt").read_bytes() == b"1"
+        assert Plan.from_json(json.loads((folder / "plan.json").read_text())).name == "job"
+        assert "geheim" not in (folder / "plan.json").read_text()
+        assert (folder / "node").read_text() == name, "which the plan calls it"
+        assert (cluster.remotes[name].data / "own").is_dir(), "mounted, so it must be there"
+        assert not (folder / "code").exists(), "the trainer is in the image"
+
+
+def test_if_one_node_refuses_none_keeps_anything(cluster: Cluster) -> None:
+    other = cluster.at("node2")
+    other.mkdir()
+    (other / "token").write_text("another launcher's")
+    with pytest.raises(RingmasterError, match="node2: there is a job job on this node already") as raised:
+        place(cluster)
+    assert raised.value.exit_code == ExitCode.USAGE
+    assert cluster.jobs() == [[], ["job"]], "the other job's folder is not ours to remove"
+
+
+def test_links_among_inherited_checkpoints_stay_links(cluster: Cluster) -> None:
+    site, made = planned(cluster)
+    create(cluster.folder, made)
+    (cluster.folder.checkpoints / "step-1.pt").write_bytes(b"1")
+    (cluster.folder.checkpoints / "last.pt").symlink_to("step-1.pt")
+    (cluster.folder.checkpoints / "gone.pt").symlink_to("nowhere")
+    site.place(made, cluster.folder, BUNDLED)
+    for name in cluster.remotes:
+        assert (cluster.at(name) / "run/checkpoints/last.pt").readlink() == Path("step-1.pt")
+        assert (cluster.at(name) / "run/checkpoints/gone.pt").readlink() == Path("nowhere"), (
+            "also one that leads nowhere"
+        )
+
+
+def test_a_folder_that_was_made_while_its_answer_was_lost_is_removed_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C closes the connections while a node is still at it."""
+
+    def lost() -> None:
+        assert cluster.jobs()[1] == ["job"]
+        cluster.remotes["node2"].alive = False
+        raise LostError("node2", "closed")
+
+    def revived(remotes: Mapping[str, Any], pins: Path) -> dict[str, Any]:
+        for remote in remotes.values():
+            remote.alive = True
+        return dict(remotes)
+
+    monkeypatch.setattr(cluster_site, "revived", revived)
+    cluster.remotes["node2"].after["prepare"] = lost
+    with pytest.raises(LostError, match="node2"):
+        place(cluster)
+    assert cluster.jobs() == [[], []]
+
+
+def test_two_launchers_of_one_name_do_not_remove_each_others_folders(cluster: Cluster) -> None:
+    """Each was first on one node: both give way, and each takes its own folder along and no other."""
+    first, made = planned(cluster)
+    create(cluster.folder, made)
+    second = cluster.site()
+    second.plan(cluster.folder, BUNDLED, resumes=False)
+
+    def other_is_first() -> None:
+        cluster.at("node2").mkdir()
+        (cluster.at("node2") / "token").write_text(second._token)
+
+    cluster.remotes["node2"].before["prepare"] = other_is_first
+    with pytest.raises(RingmasterError, match="node2: there is a job job"):
+        first.place(made, cluster.folder, BUNDLED)
+    assert cluster.jobs() == [[], ["job"]]
+    second._discard(made)
+    assert cluster.jobs() == [[], []]
+
+
+def test_a_script_whose_name_no_container_can_be_told_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "tr\udce9.py"
+    script.write_text("print()\n")
+    with pytest.raises(RingmasterError, match=r"SCRIPT: .*not UTF-8"):
+        planned(cluster, Request(program=user_script(script, ())))
+
+
+def test_data_whose_name_no_container_can_be_told_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    data = tmp_path / "caf\udce9"
+    data.mkdir()
+    (data / "a").touch()
+    with pytest.raises(RingmasterError, match=r"DATA: .*not UTF-8"):
+        planned(cluster, replace(BUNDLED, data=data))
+
+
+def test_code_that_does_not_arrive_takes_the_folders_with_it(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "theirs" / "train.py"
+    script.parent.mkdir()
+    script.write_text("print()\n")
+
+    def fails(*_: Any, **__: Any) -> None:
+        assert cluster.jobs() == [["job"], ["job"]]
+        raise RingmasterError("node2: the connection is lost")
+
+    monkeypatch.setattr(cluster_site, "place_code", fails)
+    with pytest.raises(RingmasterError, match="node2"):
+        place(cluster, Request(program=user_script(script, ())))
+    assert cluster.jobs() == [[], []]
+
+
+def test_the_users_own_things_are_named_as_the_container_sees_them(cluster: Cluster, tmp_path: Path) -> None:
+    script, data = tmp_path / "theirs" / "train.py", tmp_path / "my data"
+    script.parent.mkdir()
+    script.write_text("print()\n")
+    data.mkdir()
+    (data / "a").write_text("a")
+    _, made = planned(cluster, Request(program=user_script(script, ()), data=data))
+    node = made.nodes[0]
+    assert node.container is not None and made.code
+    assert node.environment["DATA_DIR"] == f"/job/data/own/{list_data(data, print).hash}/my data"
+    assert node.environment["RINGMASTER_PROGRAM"] == "/opt/venv/bin/python -u /job/code/train.py"
+    own = container.node_folder(node.container, container.OWN_DATA)
+    assert own == f"{cluster.remotes['node1'].data}/own"
+    assert any(note.startswith("code: ") for note in made.notes)
+    assert any(note.startswith("data: ") for note in made.notes)

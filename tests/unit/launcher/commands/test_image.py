@@ -1,0 +1,210 @@
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from docker.errors import ImageNotFound
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
+from launcher.commands import image, provision
+from launcher.commands.image import ImageOptions
+from launcher.image import base_image, content, prune
+from launcher.image import record as image_record
+from launcher.image.content import Wanted
+from launcher.ssh.connection import Finished
+
+VERSIONS = {"torch": "2.15.0", "torchvision": "0.29.2", "cuda": "13.2", "packages": {"torch": "2.15.0"}}
+
+
+class Node:
+    """A node with an engine, as far as building asks it."""
+
+    name = "node1"
+
+    def __init__(self) -> None:
+        self.known: dict[str, dict[str, str]] = {}
+        """Images by name, with their labels."""
+        self.streamed: list[list[str]] = []
+        self.ran: list[list[str]] = []
+        self.client, self.free_kb, self.registry = "20.10.24", 50_000_000, True
+        self.images = SimpleNamespace(get=self.get, remove=self.known.pop)
+        self.api = SimpleNamespace(images=list)
+        self.interrupted = False
+
+    def engine(self) -> "Node":
+        return self
+
+    def info(self) -> dict[str, str]:
+        return {"DockerRootDir": "/var/lib/docker"}
+
+    def version(self) -> dict[str, str]:
+        return {"Arch": "amd64"}
+
+    def get(self, name: str) -> Any:
+        name = name.removeprefix("id of ")
+        if name not in self.known:
+            raise ImageNotFound(name)
+        return SimpleNamespace(id=f"id of {name}", labels=self.known[name], attrs={"RepoDigests": [f"x@sha256:{name}"]})
+
+    def run(self, words: Sequence[str], *, limit_s: float | None = 60) -> Finished:
+        self.ran.append(list(words))
+        line = " ".join(words)
+        code, out = 0, ""
+        if line.startswith("docker version"):
+            out = self.client
+        elif line.startswith("df"):
+            out = f"Filesystem\n/dev/x 1 1 {self.free_kb} 1% /\n"
+        elif line.startswith("docker run"):
+            out = json.dumps(VERSIONS)
+        elif line.startswith("docker buildx"):
+            code = 1
+        elif line.startswith("sh -c"):
+            out = "/etc/ssl/certs/ca-certificates.crt\n"
+        return Finished(code=code, out=out.encode(), err=b"")
+
+    def stream(
+        self, words: Sequence[str], *, stdin: bytes | Iterable[bytes], on_output: Callable[[bytes], None]
+    ) -> int:
+        assert list(words[:2]) == ["sh", "-c"]
+        words = list(words[4:])
+        self.streamed.append(words)
+        on_output(b"4711\n")
+        if self.interrupted:
+            raise KeyboardInterrupt
+        if words[:2] == ["docker", "pull"]:
+            on_output(b"Error response from daemon: no such host\n" if not self.registry else b"")
+            self.known |= {words[2]: {}} if self.registry else {}
+            return 0 if self.registry else 1
+        tag = next(word.partition("=")[2] for word in words if word.startswith("--tag="))
+        self.known[tag] = dict(w.partition("=")[2].split("=", 1) for w in words if w.startswith("--label="))
+        return 0
+
+    @property
+    def built(self) -> list[str]:
+        """The stages that were built."""
+        return [word[9:] for words in self.streamed for word in words if word.startswith("--target=")]
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Node:
+    made = Node()
+
+    @contextmanager
+    def connected(hosts: Sequence[Any], pins: Path) -> Iterator[Mapping[str, Node]]:
+        assert [host.name for host in hosts] == ["a"] and pins == tmp_path / "known_hosts"
+        yield {"a": made}
+
+    def deliver(verb: provision.Verb, options: provision.Options, *, debug: bool) -> int:
+        made.streamed.append(["deliver", options.tags])
+        return ExitCode.SUCCEEDED
+
+    monkeypatch.setattr(image, "connected", connected)
+    monkeypatch.setattr(provision, "run", deliver)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    return made
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> str:
+    path = tmp_path / "hosts.yml"
+    path.write_text("nodes: {hosts: {a: {ansible_host: 10.0.0.1}, b: {ansible_host: 10.0.0.2}}}\n")
+    return str(path)
+
+
+def test_built_recorded_delivered_and_the_second_time_unchanged(
+    node: Node, hosts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert image.run(ImageOptions(inventory=hosts)) == ExitCode.SUCCEEDED
+    assert node.built == ["packages", "image"] and node.streamed[-1] == ["deliver", "train_image"]
+    record = Path(hosts).with_name("image.yml")
+    tag = next(name for name in node.known if name.startswith("ringmaster-train:"))
+    assert image_record.recorded(record) == f"id of {tag}"
+    labels = node.known[tag]
+    assert labels["ringmaster.trainer"] == content.trainer_hash() and labels["ringmaster.cuda"] == "13.2"
+    assert json.loads(labels["ringmaster.packages"]) == {"torch": "2.15.0"} and labels["ringmaster.requirements"] == ""
+    assert labels[prune.LAYERS] in node.known
+    assert labels["org.opencontainers.image.base.digest"] == "sha256:debian:bookworm-slim"
+    before = record.read_text()
+    assert image.run(ImageOptions(inventory=hosts)) == ExitCode.SUCCEEDED
+    assert node.built == ["packages", "image"] and record.read_text() == before
+    assert "unchanged" in capsys.readouterr().out
+
+
+def test_requirements_are_a_layer_between(node: Node, hosts: str, tmp_path: Path) -> None:
+    image.run(ImageOptions(inventory=hosts))
+    file = tmp_path / "requirements.txt"
+    file.write_text("einops\n")
+    image.run(ImageOptions(inventory=hosts, requirements=str(file)))
+    assert node.built == ["packages", "image", "requirements", "image"]
+    wanted = Wanted(requirements=b"einops\n")
+    newest = [labels for name, labels in node.known.items() if name.startswith("ringmaster-train:")][-1]
+    assert newest["ringmaster.requirements"] == wanted.requirements_hash
+
+
+def test_the_build_gets_the_nodes_certificates_and_proxies_for_its_time_only(node: Node, hosts: str) -> None:
+    image.run(ImageOptions(inventory=hosts, base="example/base:1"))
+    words = next(words for words in node.streamed if "--target=packages" in words)
+    assert all("--network=host" in words for words in node.streamed if "build" in words)
+    assert "--secret=id=ca,src=/etc/ssl/certs/ca-certificates.crt" in words
+    assert "--build-arg=https_proxy" in words  # without a value: taken from the node's environment, if it has one
+    assert "--build-arg=BASE=example/base:1" in words and "--build-arg=LOCK=trainer.txt" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"client": "19.03.1"}, "too old"),
+        ({"client": "27.3.1"}, "install the package docker-buildx"),
+        ({"free_kb": 9_000_000}, "building needs 16 GB"),
+        ({"registry": False}, "mmdebstrap is not on this machine"),
+    ],
+)
+def test_a_node_that_can_not_build_is_told_and_nothing_recorded(
+    node: Node, hosts: str, change: dict[str, Any], message: str
+) -> None:
+    for name, value in change.items():
+        setattr(node, name, value)
+    with pytest.raises(RingmasterError, match=message) as raised:
+        image.run(ImageOptions(inventory=hosts))
+    assert raised.value.exit_code == ExitCode.NOT_STARTED and not Path(hosts).with_name("image.yml").exists()
+
+
+def test_ctrl_c_ends_the_build_on_the_node(node: Node, hosts: str) -> None:
+    node.interrupted = True
+    with pytest.raises(RingmasterError, match="no image was recorded") as raised:
+        image.run(ImageOptions(inventory=hosts))
+    assert raised.value.exit_code == ExitCode.INTERRUPTED and ["kill", "4711"] in node.ran
+    assert not Path(hosts).with_name("image.yml").exists()
+
+
+def test_a_base_of_ours_that_is_there_is_not_made_again(node: Node) -> None:
+    node.known[content.base_tag("amd64")] = {}
+    builder = image.Builder(cast(Any, node))
+    assert base_image.provide(builder, "").name == content.base_tag("amd64") and not node.streamed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cuda": "11"}, "CUDA=11: must be one of 12, 13"),
+        ({"base": "--privileged"}, "BASE=--privileged"),
+        ({"requirements": "/nowhere/r.txt"}, "REQUIREMENTS=/nowhere/r.txt: No such file"),
+        ({"inventory": str(ROOT / "inventory" / "local.yml")}, "is this machine itself"),
+    ],
+)
+def test_wrong_usage_touches_nothing(node: Node, hosts: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(RingmasterError) as raised:
+        image.run(ImageOptions(**{"inventory": hosts, **options}))
+    assert message in str(raised.value) and raised.value.exit_code == ExitCode.USAGE and not node.ran
+
+
+def test_an_image_that_the_inventory_names_is_not_built_over(node: Node, tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yml"
+    path.write_text("nodes: {hosts: {a: {ansible_host: 10.0.0.1}}, vars: {ringmaster_image: 'x@sha256:1'}}\n")
+    with pytest.raises(RingmasterError, match="take that away"):
+        image.run(ImageOptions(inventory=str(path)))
+    assert not node.ran

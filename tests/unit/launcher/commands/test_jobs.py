@@ -1,0 +1,368 @@
+"""`make status`, `logs` and `stop` on nodes that are folders here; the engines are fakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.base.atomic_file import write_json
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.node_table import Row
+from launcher.cluster import teardown
+from launcher.cluster.found_jobs import FoundJob, Part
+from launcher.cluster.sockets import SOCKETS
+from launcher.commands import jobs
+from launcher.commands.jobs import Options
+from launcher.follow.outcome import Outcome
+from launcher.follow.summary import finish
+from launcher.inventory.hosts import Host
+from launcher.job.folder import JobFolder
+from launcher.ssh import pool
+from launcher.ssh.connection import Finished
+from launcher.ssh.reachability import State
+from tests.support.cluster_job import FAILED, SUCCEEDED, Node, Nodes
+from tests.support.found_jobs import ENDED, FETCHED, folder, job
+from tests.support.plans import cluster_plan
+
+LISTENS = "0: {address}:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1\n"
+
+
+class JobNode(Node):
+    """A node that says which of a job's processes and sockets are left."""
+
+    pids = ""
+    sockets = ""
+
+    def run(self, words: Any, **how: Any) -> Finished:
+        if tuple(words) == SOCKETS:
+            return Finished(code=0, out=self.sockets.encode(), err=b"")
+        if words[3] == teardown._PROCESSES:
+            return Finished(code=0, out=self.pids.encode(), err=b"")
+        return super().run(words, **how)
+
+
+class Supervision:
+    """Stands for `Supervisor`: it ends at once, as it is told to."""
+
+    def __init__(self) -> None:
+        self.ends = SUCCEEDED
+        self.asked: list[tuple[bool, tuple[int, ...]]] = []
+        """(only follows, signals) of each."""
+
+    def __call__(self, *_: Any, only_follows: bool = False, asked: tuple[int, ...] = ()) -> "Supervision":
+        self.asked.append((only_follows, tuple(asked)))
+        return self
+
+    def run(self) -> Outcome:
+        return self.ends
+
+
+class Cluster(Nodes):
+    """Two nodes that have a job called `job`, asked from a machine that has never seen it."""
+
+    kind = JobNode
+
+    def __init__(self, top: Path) -> None:
+        super().__init__(top)
+        self.missing: dict[str, Row] = {}
+        self.supervision = Supervision()
+
+    @contextmanager
+    def reached(self, _: Options) -> Iterator[Any]:
+        yield pool.Reached(remotes=dict(self.remotes), missing=dict(self.missing), pins=Path("/p"))
+
+    def age(self, seconds: float) -> None:
+        for path in self.dirs.values():
+            os.utime(path / "job/plan.json", (time.time() - seconds,) * 2)
+
+    def without_containers(self) -> None:
+        for remote in self.remotes.values():
+            remote.fake.inspected.clear()
+
+    def running(self) -> None:
+        for remote in self.remotes.values():
+            for each in remote.fake.inspected.values():
+                each["State"]["Status"] = "running"
+
+    def rename(self, address: str) -> None:
+        """Have our inventory call the nodes otherwise, in every way, and the nodes not say what the plan calls them."""
+        self.remotes = {f"gpu{number}": each for number, each in enumerate(self.remotes.values())}
+        for name, remote in self.remotes.items():
+            remote.name, remote.host = name, Host(name=name, address=address, settings=remote.host.settings)
+            (remote.jobs / "job/node").unlink()
+            for each in remote.fake.inspected.values():
+                each["Config"]["Labels"].pop("ringmaster.node", None)
+
+    def close(self, name: str, outcome: Outcome) -> None:
+        """Have the job fetched and closed on one node, by somebody else."""
+        there = JobFolder(path=self.dirs[name] / "job")
+        finish(there, self.plan, outcome, 0.0, print)
+        (there.path / "collected").touch()
+        self.remotes[name].fake.inspected.clear()
+
+    def summary(self) -> dict[str, Any]:
+        made: dict[str, Any] = json.loads(self.folder.summary.read_text())
+        return made
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster(tmp_path)
+    monkeypatch.setattr(jobs, "_nodes", made.reached)
+    monkeypatch.setattr(jobs, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(jobs, "ROOT", tmp_path)
+    monkeypatch.setattr(jobs, "Supervisor", made.supervision)
+    return made
+
+
+def words(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+class TestStatus:
+    def test_every_job_has_a_line(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        cluster.running()
+        cluster.write("node1", "metrics.jsonl", '{"step": 7}\n')
+        assert jobs.status(Options()) == ExitCode.SUCCEEDED
+        head, row = capsys.readouterr().out.splitlines()
+        assert head.split() == ["job", "state", "age", "step", "nodes"]
+        assert row.split()[:2] == ["job", "running"] and row.split()[-3:] == ["7", "node1,", "node2"]
+
+    def test_a_node_that_can_not_tell_is_shown_and_the_others_tell(
+        self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cluster.remotes["node2"].engine_fails = RingmasterError("node2: its Docker engine doesn't answer")
+        assert jobs.status(Options()) == ExitCode.SUCCEEDED
+        shown = words(capsys)
+        assert "node2" in shown and "its Docker engine doesn't answer" in shown
+        assert shown.endswith(" node1"), "who knows of the job"
+        assert not cluster.remotes["node2"].alive, "its connection is not kept"
+
+    def test_one_that_is_not_there(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        assert jobs.status(Options(name="other")) == ExitCode.SUCCEEDED
+        assert words(capsys) == "no job of that name on node1, node2"
+
+
+class TestOfAJobThatIsBeingPlaced:
+    def test_who_wants_to_follow_it_leaves_it_as_it_is(self, cluster: Cluster) -> None:
+        cluster.without_containers()
+        before = [cluster.left(name) for name in cluster.dirs]
+        with pytest.raises(RingmasterError, match=r"job job is being started; .*make stop NAME=job") as raised:
+            jobs.logs(Options(name="job"))
+        assert raised.value.exit_code == ExitCode.NOT_STARTED
+        assert [cluster.left(name) for name in cluster.dirs] == before and "secrets" in before[0]
+        assert not cluster.folder.summary.exists() and cluster.supervision.asked == []
+
+    def test_also_where_its_containers_are_made_and_not_started(self, cluster: Cluster) -> None:
+        cluster.without_containers()
+        cluster.remotes["node1"].fake.put("job", "created")
+        with pytest.raises(RingmasterError, match="is being started"):
+            jobs.logs(Options(name="job"))
+        assert cluster.containers() == [["job"], []]
+
+    def test_stop_takes_away_what_it_would_start_with(self, cluster: Cluster) -> None:
+        cluster.without_containers()
+        cluster.remotes["node1"].fake.put("job", "created")
+        assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
+        assert cluster.containers() == [[], []] and not {"secrets", "code/train.py"} & set(cluster.left("node1"))
+        assert cluster.summary()["state"] == "stopped"
+
+
+class TestOfAJobThatWasNeverStarted:
+    def test_there_is_nothing_to_follow(self, cluster: Cluster) -> None:
+        cluster.without_containers()
+        cluster.age(3600)
+        with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job clears it away"):
+            jobs.logs(Options())
+        assert "secrets" in cluster.left("node1")
+
+    def test_stop_clears_it_away(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        cluster.without_containers()
+        cluster.remotes["node1"].fake.put("job", "created")
+        cluster.age(3600)
+        assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
+        assert "collected" in cluster.left("node1") and "secrets" not in cluster.left("node1")
+        assert cluster.containers() == [[], []]
+        assert cluster.summary()["state"] == "stopped", "which it must not be said to have failed"
+        assert "node1: no container, no process, port free" in words(capsys)
+
+
+class TestLogs:
+    def test_it_is_followed_and_its_results_come_home(self, cluster: Cluster) -> None:
+        cluster.running()
+        cluster.write("node2", "trace.json", "t")
+        assert jobs.logs(Options()) == ExitCode.SUCCEEDED
+        assert cluster.supervision.asked == [(True, ())]
+        assert (cluster.here("nodes/node2/trace.json"), cluster.summary()["state"]) == ("t", "succeeded")
+        assert "collected" in cluster.left("node2") and cluster.containers() == [[], []]
+
+    def test_who_lets_it_go_on_changes_nothing(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        cluster.running()
+        cluster.supervision.ends = Outcome(state="detached", exit_code=ExitCode.INTERRUPTED)
+        assert jobs.logs(Options()) == ExitCode.INTERRUPTED
+        assert "collected" not in cluster.left("node1") and not cluster.folder.summary.exists()
+        assert cluster.containers() == [["job"], ["job"]]
+        assert "job job goes on; make logs follows it again" in words(capsys)
+
+    def test_how_it_ended_was_written_down_where_it_was_closed_already(self, cluster: Cluster) -> None:
+        """Somebody has fetched node1; node2 was out of reach then, and its container was all that we can ask."""
+        cluster.close("node1", SUCCEEDED)
+        cluster.supervision.ends = FAILED
+        assert jobs.logs(Options(name="job")) == ExitCode.SUCCEEDED
+        assert cluster.summary()["state"] == "succeeded"
+        assert json.loads((cluster.dirs["node1"] / "job/summary.json").read_text())["state"] == "succeeded"
+        assert "collected" in cluster.left("node2")
+
+    def test_one_that_has_ended_is_shown_again(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        for name in cluster.dirs:
+            cluster.close(name, FAILED)
+            (cluster.dirs[name] / "job/log").write_text(f"[0] hello from {name}\n")
+        assert jobs.logs(Options()) == ExitCode.SUCCEEDED
+        shown = words(capsys)
+        assert "hello from node1" in shown and "hello from node2" in shown
+        assert "job job has ended: failed" in shown and cluster.folder.report.exists()
+        assert cluster.supervision.asked == []
+
+    def test_nodes_that_it_calls_otherwise_in_every_way_are_not_guessed_at(self, cluster: Cluster) -> None:
+        cluster.rename("203.0.113.1")
+        with pytest.raises(RingmasterError, match="other names and addresses than ours") as raised:
+            jobs.logs(Options())
+        assert raised.value.exit_code == ExitCode.CLUSTER
+        assert not cluster.folder.summary.exists() and cluster.containers() == [["job"], ["job"]]
+
+    def test_where_there_is_none(self, cluster: Cluster) -> None:
+        for path in cluster.dirs.values():
+            (path / "job/plan.json").unlink()
+        cluster.without_containers()
+        with pytest.raises(RingmasterError, match="no node knows of a job; make train starts one"):
+            jobs.logs(Options())
+
+    def test_another_job_of_that_name_here_is_not_touched(self, cluster: Cluster) -> None:
+        cluster.running()
+        write_json(cluster.folder.plan, cluster_plan(1, name="job").as_json())
+        with pytest.raises(RingmasterError, match="runs/job is another job's of the same name"):
+            jobs.logs(Options())
+        assert not cluster.folder.summary.exists()
+
+
+class TestStop:
+    def test_it_is_marked_asked_fetched_and_removed(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        cluster.running()
+        cluster.write("node1", "checkpoints/step-1.pt", "one")
+        assert jobs.stop(Options()) == ExitCode.SUCCEEDED
+        assert cluster.supervision.asked == [(False, (signal.SIGTERM,))]
+        assert (cluster.here("checkpoints/step-1.pt"), cluster.summary()["state"]) == ("one", "stopped")
+        for name in cluster.dirs:
+            assert {"stopped", "collected"} <= set(cluster.left(name))
+        assert cluster.containers() == [[], []]
+        shown = words(capsys)
+        assert "stopping job job on node1, node2" in shown
+        assert shown.count("no container, no process, port free") == 2
+
+    def test_one_that_has_ended_is_not_said_to_have_been_stopped(self, cluster: Cluster) -> None:
+        cluster.supervision.ends = FAILED
+        assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
+        assert cluster.supervision.asked == [(False, ())]
+        assert cluster.summary()["state"] == "failed" and "stopped" not in cluster.left("node1")
+
+    def test_one_that_was_written_down_as_it_ended_stays_so(self, cluster: Cluster) -> None:
+        cluster.close("node2", SUCCEEDED)
+        cluster.supervision.ends = FAILED
+        assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
+        assert cluster.summary()["state"] == "succeeded"
+
+    def test_where_none_runs(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        assert jobs.stop(Options()) == ExitCode.SUCCEEDED
+        assert words(capsys) == "no job runs on node1, node2"
+        assert cluster.containers() == [["job"], ["job"]]
+
+    def test_of_nodes_that_it_calls_otherwise_nothing_is_made_up(self, cluster: Cluster) -> None:
+        cluster.rename("203.0.113.1")
+        assert jobs.stop(Options(name="job")) == ExitCode.CLUSTER
+        assert not cluster.folder.summary.exists(), "how it ended is not known"
+        assert cluster.containers() == [[], []]
+
+    def test_without_its_plan_it_is_ended_all_the_same(self, cluster: Cluster) -> None:
+        cluster.running()
+        for path in cluster.dirs.values():
+            (path / "job/plan.json").write_text("{")
+        assert jobs.stop(Options()) == ExitCode.SUCCEEDED
+        assert cluster.containers() == [[], []] and cluster.supervision.asked == []
+
+
+class TestProof:
+    @pytest.mark.parametrize(
+        ("pids", "address", "said"),
+        [("4711\n", "", "process 4711"), ("", "0100007F", "port 29500"), ("", "0" * 32, "port 29500")],
+    )
+    def test_what_is_left_is_named(
+        self, cluster: Cluster, capsys: pytest.CaptureFixture[str], pids: str, address: str, said: str
+    ) -> None:
+        cluster.running()
+        cluster.remotes["node2"].pids = pids
+        cluster.remotes["node2"].sockets = LISTENS.format(address=address, port=29500) if address else ""
+        assert jobs.stop(Options()) == ExitCode.CLUSTER
+        shown = words(capsys)
+        assert f"node2: STILL THERE: {said}" in shown and "node1: no container, no process, port free" in shown
+
+    def test_a_container_that_can_not_be_removed_is_named(self, cluster: Cluster) -> None:
+        cluster.running()
+        fake = cluster.remotes["node2"].fake
+        fake.remove_container = lambda container, **_: None
+        assert jobs.stop(Options()) == ExitCode.CLUSTER
+
+    def test_of_a_node_that_is_not_reached_nothing_is_proved(
+        self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cluster.running()
+        cluster.missing["node2"] = Row(name="node2", address="node2.example", state=State.DOWN)
+        del cluster.remotes["node2"]
+        assert jobs.stop(Options()) == ExitCode.CLUSTER
+        assert "node2: not reached, so nothing is proved there" in words(capsys)
+
+    def test_nor_of_one_that_can_not_tell(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        cluster.running()
+        cluster.remotes["node2"].engine_fails = RingmasterError("node2: its Docker engine doesn't answer")
+        assert jobs.stop(Options()) == ExitCode.CLUSTER
+        assert "node2: not reached, so nothing is proved there" in words(capsys)
+
+    def test_nor_of_one_that_was_left_out(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        cluster.running()
+        del cluster.remotes["node2"]
+        assert jobs.stop(Options()) == ExitCode.CLUSTER
+        assert "node2: the job is there too, but LIMIT or the inventory leaves it out" in words(capsys)
+
+
+def test_a_jobs_processes_are_known_by_their_environment() -> None:
+    name = f"job-{uuid.uuid4().hex}"
+    program = [sys.executable, "-IS", "-c", "input()"]
+    environment = {**os.environ, "RINGMASTER_JOB": name}
+    with subprocess.Popen(program, env=environment, stdin=subprocess.PIPE) as process:
+        try:
+            look = [sys.executable, "-IS", "-c", teardown._PROCESSES]
+            found = {each: subprocess.check_output([*look, each]).split() for each in (name, name[:-1])}
+        finally:
+            process.kill()
+    assert found == {name: [str(process.pid).encode()], name[:-1]: []}
+
+
+def test_the_outcome_is_the_one_that_was_written_down() -> None:
+    told = {"state": "succeeded", "exit_code": 0, "failure": None}
+    assert jobs._known(job(Part(folder=folder(collected=True, summary=told)), ENDED), FAILED) == SUCCEEDED
+    assert jobs._known(job(ENDED, ENDED), FAILED) == FAILED
+
+
+@pytest.mark.parametrize("summary", [{"state": "succeeded"}, {**{"state": "x", "failure": None}, "exit_code": 77}, [1]])
+def test_a_summary_that_is_none_changes_nothing(summary: Any) -> None:
+    found: FoundJob = job(Part(folder=folder(collected=True, summary=summary)))
+    assert jobs._known(found, FAILED) == FAILED
+    assert jobs._known(job(FETCHED), FAILED) == FAILED

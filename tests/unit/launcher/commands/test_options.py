@@ -1,0 +1,118 @@
+"""What was typed becomes a request; what a resumed job was started with holds unless given anew."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.base.errors import RingmasterError
+from launcher.base.paths import ROOT
+from launcher.commands.inventory import inventory_path
+from launcher.commands.options import TrainOptions, switch, to_request
+from launcher.job.folder import Earlier, JobFolder
+
+STYLE = "import argparse\nargparse.ArgumentParser().add_argument('--local_rank')\n"
+
+
+@pytest.fixture
+def from_job(tmp_path: Path) -> Earlier:
+    (tmp_path / "script.py").write_text(STYLE)
+    return Earlier(
+        folder=JobFolder(path=tmp_path),
+        script=str(tmp_path / "script.py"),
+        arguments=("--lr", "a b"),
+        data=str(tmp_path),
+        launch_style="",
+    )
+
+
+def test_a_resumed_job_inherits_script_arguments_data_and_launch_style(from_job: Earlier, tmp_path: Path) -> None:
+    request = to_request(TrainOptions(), from_job)
+    assert (request.program.script, request.program.arguments) == (tmp_path / "script.py", ("--lr", "a b"))
+    assert request.data == tmp_path
+    assert request.program.local_rank_flag == "", "it was started with LAUNCH_STYLE=0, or so it seems"
+
+
+def test_what_is_given_anew_wins(from_job: Earlier, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(STYLE)
+    request = to_request(TrainOptions(script=str(tmp_path / "other.py"), args="--lr 2"), from_job)
+    assert (request.program.script, request.program.arguments) == (tmp_path / "other.py", ("--lr", "2"))
+    assert request.program.local_rank_flag == "--local_rank"
+
+
+def test_without_a_script_it_is_the_trainer() -> None:
+    program = to_request(TrainOptions(args="--epochs 1"), None).program
+    assert (program.script, program.root, program.words(ROOT)) == (None, ROOT, ("-u", "-m", "trainer"))
+
+
+@pytest.mark.parametrize("options", [{"launch_style": "yes"}, {"data": "/no/such"}, {"script": "/no/such.py"}])
+def test_bad_options(options: dict[str, str]) -> None:
+    with pytest.raises(RingmasterError):
+        to_request(TrainOptions(**options), None)
+
+
+def test_switches_and_the_default_inventory() -> None:
+    assert [switch("X", text) for text in ("", "0", "1")] == [False, False, True]
+    with pytest.raises(RingmasterError, match="X=yes"):
+        switch("X", "yes")
+    assert inventory_path("mine.yml") == Path("mine.yml")
+
+
+def test_secrets_are_looked_at_and_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "my secrets"
+    file.write_text("# theirs\nKEY=geheim\n")
+    request = to_request(TrainOptions(secrets=str(file)), None)
+    assert request.secrets == file
+    assert "geheim" not in repr(request)
+
+
+@pytest.mark.parametrize("where", ["data/secrets", "data/deep/secrets", "data"])
+@pytest.mark.parametrize("how", ["itself", "through a link", "resumed"])
+def test_secrets_within_the_data_are_refused(tmp_path: Path, from_job: Earlier, where: str, how: str) -> None:
+    file = tmp_path / where
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("KEY=geheim\n")
+    data, given = tmp_path / "data", file
+    if how == "through a link":
+        given = tmp_path / "link"
+        given.symlink_to(file)
+    options = TrainOptions(secrets=str(given), data="" if how == "resumed" else str(data))
+    with pytest.raises(RingmasterError, match="lies in DATA, which stays on the nodes") as raised:
+        to_request(options, replace(from_job, data=str(data)) if how == "resumed" else None)
+    assert "geheim" not in str(raised.value)
+
+
+def test_secrets_beside_the_data_are_fine(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data.env").write_text("KEY=geheim\n")
+    request = to_request(TrainOptions(secrets=str(tmp_path / "data.env"), data=str(tmp_path / "data")), None)
+    assert (request.secrets, request.data) == (tmp_path / "data.env", tmp_path / "data")
+
+
+@pytest.mark.parametrize("content", [None, b"no equals sign: geheim", b"=geheim", b"KEY=\xff\x00geheim"])
+def test_secrets_that_can_not_be_used_are_refused_without_showing_them(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "secrets"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(RingmasterError, match=r"^SECRETS: ") as raised:
+        to_request(TrainOptions(secrets=str(file)), None)
+    assert "geheim" not in str(raised.value)
+
+
+def test_ranks_are_those_given_else_the_resumed_jobs(from_job: Earlier, tmp_path: Path) -> None:
+    with_one = replace(from_job, ranks=1)
+    assert to_request(TrainOptions(), with_one).ranks == 1
+    assert to_request(TrainOptions(ranks="2"), with_one).ranks == 2
+    assert to_request(TrainOptions(script=str(tmp_path / "script.py")), with_one).ranks is None, "another script"
+
+
+@pytest.mark.parametrize(
+    ("args", "strategy"),
+    [("--strategy dp", "dp"), ("", "ddp"), ("--strategy no-such", ""), ("--strategy none --help", "")],
+)
+def test_the_trainers_strategy_is_read_from_its_arguments(args: str, strategy: str) -> None:
+    assert to_request(TrainOptions(args=args), None).strategy == strategy
+
+
+def test_a_script_may_have_a_strategy_of_its_own(from_job: Earlier) -> None:
+    assert to_request(TrainOptions(args="--strategy dp"), from_job).strategy == ""

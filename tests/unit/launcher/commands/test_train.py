@@ -1,0 +1,241 @@
+"""A planned job is carried out: what is written here and left on the nodes. Place and nodes are fakes."""
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from launcher.commands import train
+from launcher.follow.outcome import Outcome
+from launcher.follow.runtime import NotStartedError
+from launcher.job.folder import JobFolder, create
+from launcher.job.plan import Plan
+from tests.support.cluster_job import FAILED, SUCCEEDED, Nodes
+from tests.support.plans import cluster_plan
+
+NEVER = replace(FAILED, exit_code=ExitCode.NOT_STARTED, started=False)
+LET_GO = Outcome(state="detached", exit_code=ExitCode.TERMINATED)
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass
+class Job:
+    """A job whose supervision ends as `ends` says; it notes what is asked of it."""
+
+    folder: JobFolder
+    plan: Plan
+    ends: Outcome | BaseException = SUCCEEDED
+    collects: BaseException | Outcome | None = None
+    starts: BaseException | None = None
+    survives: bool = True
+    clock_s: float = 0.0
+    told: list[str] = field(default_factory=list)
+    ignored: set[Any] = field(default_factory=set)
+    """How signals are dealt with while it is closed."""
+
+    @property
+    def runtime(self) -> "Job":
+        return self
+
+    def start(self, nodes: Sequence[Any], port: int) -> list[Any]:
+        assert (nodes, port) == (self.plan.nodes, self.plan.port)
+        self.told.append("start")
+        if self.starts:
+            raise self.starts
+        return []
+
+    def release(self) -> None:
+        self.told.append("release")
+
+    def run(self) -> Outcome:
+        self.told.append("run")
+        return _given(self.ends)
+
+    def collect(self, outcome: Outcome) -> Outcome:
+        self.told.append("collect")
+        return _given(self.collects or outcome)
+
+    def close(self, outcome: Outcome) -> None:
+        written = "with" if self.folder.summary.exists() else "without"
+        self.told.append(f"close {outcome.state}{'' if outcome.started else ', never ran'}, {written} summary")
+        self.ignored = {signal.getsignal(each) for each in HEARD}
+
+
+def _given(what: Outcome | BaseException) -> Outcome:
+    if isinstance(what, BaseException):
+        raise what
+    return what
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    plan = cluster_plan(2, name="job")
+    made = Job(folder=JobFolder(path=tmp_path / "job"), plan=plan)
+    create(made.folder, plan)
+    monkeypatch.setattr(train, "Supervisor", lambda *_: made)
+    before = {each: signal.getsignal(each) for each in HEARD}
+    yield made
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+def carry_out(job: Any, *, detach: bool = False) -> int:
+    site: Any = SimpleNamespace(versions="torch 2.9", job=lambda plan, folder: job)
+    return train._carry_out(job.plan, job.folder, site, 1000.0, detach=detach)
+
+
+def summary(job: Job) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(job.folder.summary.read_text())
+    return made
+
+
+def test_results_come_home_the_summary_is_written_and_then_the_nodes_are_tidied(job: Job) -> None:
+    assert carry_out(job) == ExitCode.SUCCEEDED
+    assert job.told == ["run", "collect", "close succeeded, with summary"]
+    assert summary(job)["state"] == "succeeded"
+    assert job.folder.report.exists()
+    assert job.ignored == {signal.SIG_IGN}, "what is left takes little, and must be done"
+
+
+def test_the_outcome_is_what_the_nodes_know(job: Job) -> None:
+    job.ends, job.collects = FAILED, Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
+    assert carry_out(job) == ExitCode.TERMINATED
+    assert summary(job)["state"] == "stopped"
+
+
+def test_times_of_another_clock_are_put_right(job: Job) -> None:
+    job.clock_s = 7.0
+    job.folder.metrics.write_text(json.dumps({"at": 1012.0, "step": 1, "loss": 1.0}) + "\n")
+    carry_out(job)
+    assert summary(job)["first_step_s"] == 5.0
+
+
+def test_a_failure_is_shown_with_where_its_log_is(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.ends = FAILED
+    assert carry_out(job) == ExitCode.FAILED
+    assert "node1 rank 0" in capsys.readouterr().out
+    assert summary(job)["failure"]["reason"] == "boom"
+
+
+def test_of_a_job_that_never_ran_nothing_is_left_on_its_nodes(job: Job) -> None:
+    job.ends = NEVER
+    assert carry_out(job) == ExitCode.NOT_STARTED
+    assert job.told == ["run", "collect", "close failed, never ran, with summary"]
+
+
+def test_a_job_that_is_left_to_itself_is_not_closed(job: Job) -> None:
+    job.ends = LET_GO
+    assert carry_out(job) == ExitCode.TERMINATED
+    assert (job.told, job.folder.summary.exists()) == (["run", "collect"], False)
+
+
+@pytest.mark.parametrize("error", [ValueError("a mistake of ours"), RingmasterError("node2: lost")])
+def test_a_mistake_of_ours_ends_no_job_that_can_do_without_us(
+    job: Job, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.ends = error
+    with pytest.raises(type(error)):
+        carry_out(job)
+    assert (job.told, job.folder.summary.exists()) == (["run"], False)
+    assert "job job goes on, if it was started: see make status, make logs, make stop" in capsys.readouterr().out
+
+
+def test_a_mistake_of_ours_that_ends_the_job_is_written_down(job: Job) -> None:
+    job.ends, job.survives = ValueError("a mistake of ours"), False
+    with pytest.raises(ValueError, match="a mistake of ours"):
+        carry_out(job)
+    assert (job.told, summary(job)["state"]) == (["run"], "failed")
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), StoppedError()])
+@pytest.mark.parametrize("ended", [SUCCEEDED, FAILED])
+def test_an_interrupt_while_results_come_home_leaves_the_rest_on_the_nodes(
+    job: Job, interrupt: BaseException, ended: Outcome, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.ends, job.collects = ended, interrupt
+    assert carry_out(job) == ended.exit_code
+    assert job.told == ["run", "collect"], "and not closed: make logs fetches it"
+    assert summary(job)["state"] == ended.state
+    assert "its results are not all here: make logs NAME=job fetches the rest" in capsys.readouterr().out
+
+
+def test_any_other_trouble_while_results_come_home_is_not_hidden(job: Job) -> None:
+    job.collects = RuntimeError("a mistake of ours")
+    with pytest.raises(RuntimeError):
+        carry_out(job)
+
+
+def test_a_disk_that_refuses_the_summary_changes_nothing_of_the_outcome(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (job.folder.summary, job.folder.report):
+        path.mkdir()
+    assert carry_out(job) == ExitCode.SUCCEEDED
+    assert job.told[-1].startswith("close succeeded")
+    assert "can't be written" in capsys.readouterr().out
+
+
+class TestStartedAlone:
+    def test_it_is_started_and_let_go(self, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+        assert carry_out(job, detach=True) == ExitCode.SUCCEEDED
+        assert job.told == ["start", "release"]
+        assert job.folder.plan.exists() and not job.folder.summary.exists()
+        assert "job job runs; make logs NAME=job follows it" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        "error", [NotStartedError("node2", "job other has it"), KeyboardInterrupt(), StoppedError(), ValueError()]
+    )
+    def test_one_that_can_not_be_started_leaves_nothing(self, job: Job, error: BaseException) -> None:
+        job.starts = error
+        with pytest.raises(type(error)) as raised:
+            carry_out(job, detach=True)
+        assert raised.value is error
+        assert job.told == ["start", "close failed, never ran, without summary"]
+        assert not job.folder.path.exists()
+
+
+class OnNodes:
+    """A job whose nodes are folders, and whose start fails."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes, self.job = nodes, nodes.job()
+        self.plan, self.folder = nodes.plan, nodes.folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.job, name)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(tmp_path)
+    yield made
+    for each in made.made:
+        each._ended.set()
+
+
+def refuse(*_: Any) -> Any:
+    raise NotStartedError("node2", "its engine refuses the container: no space")
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_a_start_that_fails_leaves_no_folder_on_any_node(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, detach: bool
+) -> None:
+    asked: Any = OnNodes(nodes)
+    monkeypatch.setattr(asked.job.runtime, "start", refuse)
+    before = {each: signal.getsignal(each) for each in HEARD}
+    try:
+        with pytest.raises(NotStartedError) if detach else nullcontext():
+            assert carry_out(asked, detach=detach) == ExitCode.NOT_STARTED
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert [nodes.left(name) for name in nodes.dirs] == [[], []]
+    assert nodes.folder.path.exists() != detach, "what was followed has a summary here"

@@ -1,0 +1,69 @@
+"""summary.json: every key of the contract, null for what the script didn't report."""
+
+import json
+from pathlib import Path
+
+from launcher.base.errors import ExitCode
+from launcher.follow.failure import root_cause
+from launcher.follow.outcome import Outcome
+from launcher.follow.summary import finish
+from launcher.job.folder import JobFolder, create
+from tests.support.ends import RAISED, end
+from tests.support.plans import facts, made
+
+KEYS = {
+    *("name", "state", "exit_code", "nodes", "world_size", "backend", "image", "started_at", "first_step_s", "wall_s"),
+    *("restarts", "images_per_s", "test_accuracy", "epochs", "checkpoint", "failure"),
+}
+
+
+def finished(folder: Path, outcome: Outcome, *records: dict[str, object]) -> dict[str, object]:
+    job = JobFolder(path=folder / "job")
+    create(job, made(facts(2)))
+    job.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    finish(job, made(facts(2)), outcome, 1000.0, print)
+    assert "<html" in job.report.read_text()
+    return dict(json.loads(job.summary.read_text()))
+
+
+def test_a_script_that_reports_nothing(tmp_path: Path) -> None:
+    summary = finished(tmp_path, Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED))
+    assert set(summary) == KEYS
+    assert [key for key, value in summary.items() if value is None] == [
+        *("image", "first_step_s", "images_per_s", "test_accuracy", "epochs", "checkpoint", "failure")
+    ]
+    assert (summary["nodes"], summary["world_size"], summary["backend"]) == (["node1", "node2"], 2, "gloo")
+
+
+def test_figures_and_a_checkpoint_relative_to_the_folder(tmp_path: Path) -> None:
+    summary = finished(
+        tmp_path,
+        Outcome(state="stopped", exit_code=ExitCode.INTERRUPTED),
+        {"kind": "step", "step": 1, "at": 1002.5},
+        {"kind": "epoch", "epoch": 1, "test_accuracy": 0.5, "images_per_s": 10.0},
+        {"kind": "event", "event": "checkpoint", "step": 1, "path": str(tmp_path / "job/checkpoints/a.pt")},
+    )
+    assert (summary["state"], summary["exit_code"]) == ("stopped", 130)
+    assert (summary["first_step_s"], summary["test_accuracy"], summary["epochs"]) == (2.5, 0.5, 1)
+    assert summary["checkpoint"] == "checkpoints/a.pt"
+
+
+def test_a_disk_that_refuses_changes_nothing_of_the_outcome(tmp_path: Path) -> None:
+    job, said = JobFolder(path=tmp_path / "gone"), list[str]()
+    outcome = Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)
+    assert finish(job, made(facts(1)), outcome, 1000.0, said.append)["state"] == "succeeded"
+    assert len(said) == 1 and "can't be written" in said[0]
+
+
+def test_a_failure_has_all_its_fields(tmp_path: Path) -> None:
+    failure = root_cause([end(1, lines=RAISED, error_at=1.0)])
+    summary = finished(tmp_path, Outcome(state="failed", exit_code=ExitCode.FAILED, failure=failure))
+    assert summary["failure"] == {
+        "node": "node1",
+        "rank": 1,
+        "exit_code": 1,
+        "signal": None,
+        "reason": "ValueError: boom",
+        "log_tail": list(RAISED),
+        "hint": None,
+    }

@@ -1,0 +1,72 @@
+"""How a host is reached: Ansible's variables become the options ssh is given, also for paths with spaces."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from launcher.base.errors import RingmasterError
+from launcher.base.paths import ROOT
+from launcher.commands.inventory import pinned_file
+from launcher.inventory import hosts as inventory
+from launcher.inventory.ssh_options import Connection
+from launcher.ssh.known_hosts import pinning_options
+
+
+def read(folder: Path, host: str, variables: str = "") -> inventory.Host:
+    path = folder / "hosts.yml"
+    path.write_text(f"nodes:\n  hosts:\n    a: {host}\n{variables}")
+    return inventory.read(path)[0]
+
+
+def test_options_stand_in_ansibles_order(tmp_path: Path) -> None:
+    host = read(
+        tmp_path,
+        "{ansible_port: 2222, ansible_user: ops, ansible_ssh_private_key_file: /k y}",
+        "  vars: {ansible_ssh_common_args: '-F \"{{ inventory_dir }}/c\"'}\n",
+    )
+    assert host.connection.options("-o X=1") == (
+        *("-o", "Port=2222", "-o", 'IdentityFile="/k y"', "-o", 'User="ops"'),
+        *("-F", f"{tmp_path}/c", "-o", "X=1"),
+    )
+
+
+def test_own_extra_arguments_replace_ours() -> None:
+    assert Connection(extra_args="-o A=1").options("-o B=2") == ("-o", "A=1")
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("{ansible_port: ssh}", "a: ansible_port is 'ssh'; must be"),
+        ("{ansible_port: 70000}", "a: ansible_port is '70000'"),
+        ("{ansible_ssh_common_args: '-F \"x'}", "a: ansible_ssh_common_args has a quote that is not closed"),
+    ],
+)
+def test_what_can_not_be_right_is_refused(tmp_path: Path, host: str, message: str) -> None:
+    with pytest.raises(RingmasterError, match=message):
+        read(tmp_path, host)
+
+
+def test_the_password_is_not_kept(tmp_path: Path) -> None:
+    host = read(tmp_path, "{ansible_password: geheim}")
+    assert host.connection.has_password and "geheim" not in repr(host)
+
+
+def test_this_machine_is_not_reached_by_ssh() -> None:
+    assert not inventory.read(ROOT / "inventory" / "local.yml")[0].connection.over_ssh
+
+
+def test_group_vars_say_what_the_launcher_says(tmp_path: Path) -> None:
+    folder = tmp_path / "my inventory"
+    shutil.copytree(ROOT / "inventory" / "group_vars", folder / "group_vars")
+    said = read(folder, "{}").connection.extra_args
+    assert said is not None
+    assert shlex.split(said) == shlex.split(pinning_options(pinned_file(folder / "hosts.yml")))
+
+
+def test_the_example_inventory_is_valid() -> None:
+    hosts = inventory.read(ROOT / "inventory" / "hosts.example.yml")
+    assert [host.name for host in hosts] == ["node1", "node2"]
+    assert hosts[0].settings == {}, "the defaults are the playbooks' business"

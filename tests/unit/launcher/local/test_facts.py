@@ -1,0 +1,47 @@
+"""What this machine tells of its nodes, and what is refused before anything starts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.inventory.hosts import Host
+from launcher.local import machine
+from launcher.local.facts import gather, refuse_unseen_gpus
+from tests.support.plans import facts, made
+
+
+def host(**settings: object) -> Host:
+    return Host(name="node1", address="127.0.0.1", settings={"runtime": "process", **settings})
+
+
+def test_a_node_on_this_machine() -> None:
+    (fact,) = gather([host()])
+    assert (fact.address, fact.interface, fact.cores) == ("127.0.0.1", "lo", machine.cores())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (host(runtime="docker"), "only 'process'"),
+        (replace(host(), address="203.0.113.1"), "not an address of this machine"),
+        (host(cluster_ip="203.0.113.1"), "not an address of this machine"),
+        (host(interface="nope0"), "no network interface 'nope0'"),
+    ],
+)
+def test_what_cannot_run_here_is_refused(wrong: Host, message: str) -> None:
+    with pytest.raises(RingmasterError, match=message):
+        gather([wrong])
+
+
+class TestGpusThatTorchDoesNotSee:
+    def test_are_never_trained_without_in_silence(self, tmp_path: Path) -> None:
+        plan = made([replace(fact, gpus=(str(rank),)) for rank, fact in enumerate(facts(2))])
+        with pytest.raises(RingmasterError, match=r"2 GPU\(s\) planned, torch .* sees") as raised:
+            refuse_unseen_gpus(plan)
+        assert raised.value.exit_code == ExitCode.NOT_STARTED
+
+    def test_are_meant_where_the_inventory_says_gloo(self) -> None:
+        refuse_unseen_gpus(made(facts(1, gpus=("0",), backend="gloo")))
+        refuse_unseen_gpus(made(facts(1)))

@@ -1,0 +1,58 @@
+"""Facts about this machine."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from launcher.job import rendezvous
+from launcher.local import machine
+
+
+def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind((machine.LOOPBACK, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert not machine.port_is_free(machine.LOOPBACK, port)
+        monkeypatch.setattr(rendezvous, "PORTS", range(port, port + 2))
+        monkeypatch.setattr(rendezvous.random, "randrange", lambda _: 0)
+        assert machine.free_port(machine.LOOPBACK) == port + 1
+
+
+def test_a_listener_on_all_addresses_counts_too() -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        assert not machine.port_is_free(machine.LOOPBACK, taken.getsockname()[1])
+
+
+def test_which_addresses_are_this_machines() -> None:
+    assert machine.is_this_machine("127.0.0.1")
+    assert machine.is_this_machine("localhost")
+    assert not machine.is_this_machine("203.0.113.1")
+    assert not machine.is_this_machine("no.such.name.invalid")
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [("", ()), ("-1", ()), ("0, 2", ("0", "2")), ("GPU-ab", ("GPU-ab",))])
+def test_gpus_chosen_by_the_environment(chosen: str, expected: tuple[str, ...]) -> None:
+    assert machine.gpus({"CUDA_VISIBLE_DEVICES": chosen}) == expected
+
+
+def test_gpus_from_the_drivers_tool_and_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.gpus({}) == ()
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
+    tool.chmod(0o755)
+    assert machine.gpus({}) == ("0", "1")
+    tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+    assert machine.gpus({}) == ()
+
+
+def test_who_holds_a_connection() -> None:
+    with socket.create_server((machine.LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        assert machine.holds_connection(os.getpid(), port)
+    assert not machine.holds_connection(os.getpid(), port)

@@ -1,0 +1,277 @@
+"""A job's folder on a node; the program runs as it does there, by itself."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.on_node import job_folder
+from tests.support.job_folder import OWNER, TOKEN, mode, packed
+
+SOURCE = Path(job_folder.__file__).read_text()
+
+
+def special(name: str, kind: bytes, leads: str = "") -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.mode = kind, leads, 0o700
+    return entry
+
+
+class Node:
+    """A node's folder of jobs."""
+
+    def __init__(self, jobs: Path) -> None:
+        self.jobs, self.data = jobs, jobs.parent / "data"
+        for folder in (self.jobs, self.data):
+            folder.mkdir(mode=0o700)
+
+    def ask(self, verb: str, *words: str, files: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
+        command = [sys.executable, "-IS", "-c", SOURCE, verb, str(self.jobs), *words]
+        return subprocess.run(command, input=packed() if files is None else files, capture_output=True, check=False)
+
+    def told(self, verb: str, *words: str, files: bytes | None = None) -> dict[str, Any]:
+        done = self.ask(verb, *words, files=files)
+        assert done.returncode == 0, done.stderr.decode()
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def try_to_prepare(
+        self, name: str, *members: tarfile.TarInfo | tuple[str, str], owner: str = OWNER, whose: str = TOKEN
+    ) -> "subprocess.CompletedProcess[bytes]":
+        words = (name, owner, str(self.data), whose)
+        return self.ask("prepare", *words, files=packed(("plan.json", "{}"), *members))
+
+    def prepare(
+        self, name: str = "job", *members: tarfile.TarInfo | tuple[str, str], owner: str = OWNER, whose: str = TOKEN
+    ) -> Path:
+        done = self.try_to_prepare(name, *members, owner=owner, whose=whose)
+        assert (done.returncode, done.stdout) == (0, b"{}\n"), done.stderr.decode()
+        return self.jobs / name
+
+    def all(self) -> list[str]:
+        return sorted(str(path.relative_to(self.jobs)) for path in self.jobs.rglob("*") if not path.is_dir())
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "jobs")
+
+
+def test_a_folder_is_made_that_only_its_owner_can_look_into(node: Node) -> None:
+    folder = node.prepare("job", ("secrets", "KEY=geheim"), ("run/checkpoints/a/b.pt", "1"))
+    assert node.all() == ["job/plan.json", "job/run/checkpoints/a/b.pt", "job/secrets", "job/token"]
+    made_folders = (folder, folder / "run", folder / "run/checkpoints", folder / "home", node.jobs / ".cache")
+    for made in (*made_folders, node.data / "own"):
+        assert mode(made) == 0o700
+    for file in (folder / "plan.json", folder / "secrets", folder / "run/checkpoints/a/b.pt"):
+        assert mode(file) == 0o600
+    assert (folder / "secrets").read_text() == "KEY=geheim"
+
+
+def test_a_name_that_is_taken_is_refused_and_left_as_it_is(node: Node) -> None:
+    node.prepare("job", ("node", "first"))
+    done = node.try_to_prepare("job", ("node", "second"), whose="another's")
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr == b"there is a job job on this node already; choose another NAME\n"
+    assert ((node.jobs / "job/node").read_text(), (node.jobs / "job/token").read_text()) == ("first", TOKEN)
+
+
+def test_only_who_made_a_folder_discards_it(node: Node) -> None:
+    node.prepare("job", whose="theirs")
+    node.told("discard", "job", TOKEN)
+    assert node.all() == ["job/plan.json", "job/token"]
+    (node.jobs / "job/token").unlink()
+    node.told("discard", "job", "")
+    assert node.all() == ["job/plan.json"], "without a word whose it is, it is nobody's to remove"
+    node.prepare("ours")
+    node.told("discard", "ours", TOKEN)
+    assert not (node.jobs / "ours").exists()
+
+
+def test_the_users_data_sets_of_other_jobs_stay(node: Node) -> None:
+    (node.data / "own").mkdir()
+    (node.data / "own/theirs").touch()
+    node.prepare()
+    assert [path.name for path in (node.data / "own").iterdir()] == ["theirs"]
+
+
+def test_a_node_that_was_not_provisioned_is_told_so(tmp_path: Path) -> None:
+    node = Node(tmp_path / "jobs")
+    node.jobs.rmdir()
+    done = node.try_to_prepare("job")
+    assert done.returncode == 3 and b"is not there; make provision makes it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        ("../outside", "x"),
+        ("/tmp/outside", "x"),
+        ("run/../../outside", "x"),
+        special("run/link", tarfile.SYMTYPE, "/etc"),
+        special("run/link", tarfile.SYMTYPE, "../.."),
+        special("run/link", tarfile.SYMTYPE, "deep/../../../jobs"),
+        special("link", tarfile.SYMTYPE, ".."),
+        special("run/hard", tarfile.LNKTYPE, "plan.json"),
+        special("run/pipe", tarfile.FIFOTYPE),
+        special("run/device", tarfile.CHRTYPE),
+    ],
+)
+def test_what_does_not_belong_in_a_folder_is_refused_and_nothing_is_left(node: Node, hostile: Any) -> None:
+    done = node.try_to_prepare("job", hostile)
+    assert done.returncode == 3
+    assert b"can't be put into a job's folder" in done.stderr and b"Traceback" not in done.stderr
+    assert not (node.jobs / "job").exists()
+    assert not (node.jobs.parent / "outside").exists()
+
+
+def test_links_that_stay_inside_come_along(node: Node) -> None:
+    links = (
+        special("run/checkpoints/last.pt", tarfile.SYMTYPE, "step-1.pt"),
+        special("run/checkpoints/up.pt", tarfile.SYMTYPE, "../other.pt"),
+    )
+    folder = node.prepare("job", ("run/checkpoints/step-1.pt", "one"), *links)
+    assert (folder / "run/checkpoints/last.pt").readlink() == Path("step-1.pt")
+    assert (folder / "run/checkpoints/last.pt").read_text() == "one"
+    assert (folder / "run/checkpoints/up.pt").readlink() == Path("../other.pt")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        (special("run/a", tarfile.SYMTYPE, "checkpoints"), ("run/a/step-1.pt", "x")),
+        (special("run/a", tarfile.SYMTYPE, "."), special("run/a/b", tarfile.SYMTYPE, "../..")),
+    ],
+)
+def test_nothing_is_written_through_a_link(node: Node, members: Any) -> None:
+    done = node.try_to_prepare("job", *members)
+    assert done.returncode == 3 and b"leads through a link" in done.stderr
+    assert not (node.jobs / "job").exists()
+
+
+def test_a_tar_that_breaks_off_leaves_nothing(node: Node) -> None:
+    whole = packed(("plan.json", "{}"), ("run/checkpoints/a.pt", "x" * 100_000))
+    done = node.ask("prepare", "job", OWNER, str(node.data), TOKEN, files=whole[:50_000])
+    assert done.returncode != 0
+    assert not (node.jobs / "job").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_gives_it_to_the_containers_user(node: Node) -> None:
+    (node.data / "own").mkdir()
+    (node.data / "own/theirs").touch()
+    node.prepare("job", ("secrets", "x"), ("run/checkpoints/a", "x"), owner="10001:10002")
+    for path in ("job", "job/run", "job/run/checkpoints/a", "job/home", "job/secrets", ".cache", "../data/own"):
+        status = (node.jobs / path).stat()
+        assert (status.st_uid, status.st_gid) == (10001, 10002), path
+    for path in (node.jobs, node.data, node.data / "own/theirs"):
+        assert path.stat().st_uid == 0, path
+
+
+def test_closing_keeps_the_results_and_drops_what_only_ran(node: Node) -> None:
+    folder = node.prepare("job", ("secrets", "KEY=geheim"), ("code/train.py", "x"), ("home/x", "x"))
+    (folder / "run/metrics.jsonl").write_text("{}\n")
+    node.told("close", "job", files=packed(("summary.json", '{"state": "succeeded"}'), ("log", "[0] a\n")))
+    kept = ["collected", "log", "plan.json", "run/metrics.jsonl", "summary.json", "token"]
+    assert node.all() == [f"job/{name}" for name in kept]
+    assert not (folder / "home").exists()
+    told = node.told("jobs")["jobs"]["job"]
+    assert (told["collected"], told["summary"]) == (True, {"state": "succeeded"})
+
+
+def test_what_is_not_there_is_closed_marked_and_discarded_without_a_word(node: Node) -> None:
+    for words in (("close", "job"), ("mark", "job", "stopped"), ("discard", "job", TOKEN)):
+        assert node.told(*words) == {}
+    assert node.all() == []
+
+
+def test_a_code_folder_that_is_a_link_is_unlinked_and_not_followed(node: Node, tmp_path: Path) -> None:
+    folder = node.prepare()
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/file").touch()
+    (folder / "code").symlink_to(tmp_path / "theirs")
+    node.told("close", "job")
+    assert (tmp_path / "theirs/file").exists() and node.told("jobs")["jobs"]["job"]["collected"]
+
+
+def test_jobs_are_told_of(node: Node) -> None:
+    folder = node.prepare("one", ("node", "gpu-1"))
+    (folder / "run/metrics.jsonl").write_text(
+        '{"step": 1}\n{"step": 7, "loss": 1}\n{"kind": "event"}\nnull\n{"step": 9'
+    )
+    node.told("mark", "one", "stopped")
+    node.prepare("two")
+    (node.jobs / "a file").touch()
+    (node.jobs / "lost+found").mkdir()
+    told = node.told("jobs")
+    assert list(told["jobs"]) == ["one", "two"], "and not .cache, nor what is no job's"
+    assert (told["jobs"]["one"]["node"], told["jobs"]["two"]["node"]) == ("gpu-1", "")
+    one, two = told["jobs"]["one"], told["jobs"]["two"]
+    assert abs(told["time"] - one["made_at"]) < 600 and abs(told["time"] - time.time()) < 600
+    assert (one["last"], one["stopped"], one["collected"], one["summary"]) == (
+        {"step": 7, "loss": 1},
+        True,
+        False,
+        None,
+    )
+    assert abs(told["time"] - two.pop("made_at")) < 600
+    assert two == {"node": "", "collected": False, "stopped": False, "summary": None, "last": None}
+
+
+def test_metrics_that_are_no_file_are_not_opened(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text('{"step": 1}\n')
+    os.mkfifo(node.prepare("pipe") / "run/metrics.jsonl")
+    (node.prepare("link") / "run/metrics.jsonl").symlink_to(tmp_path / "theirs")
+    (node.prepare("folder") / "run/metrics.jsonl").mkdir()
+    told = node.told("jobs")["jobs"]
+    assert {name: each["last"] for name, each in told.items()} == {"pipe": None, "link": None, "folder": None}
+
+
+def test_only_whole_numbers_are_steps(node: Node) -> None:
+    path = node.prepare() / "run/metrics.jsonl"
+    path.write_text('{"step": 3}\n' + "".join(f'{{"step": {step}}}\n' for step in ("null", '"4"', "5.5", "true", "[]")))
+    assert node.told("jobs")["jobs"]["job"]["last"] == {"step": 3}
+
+
+def test_of_long_metrics_only_the_end_is_read(node: Node) -> None:
+    folder = node.prepare()
+    (folder / "run/metrics.jsonl").write_text('{"step": 1}\n' + '{"kind": "event"}\n' * 10_000)
+    assert node.told("jobs")["jobs"]["job"]["last"] is None
+    (folder / "run/metrics.jsonl").write_text('{"kind": "event"}\n' * 10_000 + '{"step": 2}\n')
+    assert node.told("jobs")["jobs"]["job"]["last"] == {"step": 2}
+
+
+def test_a_summary_that_is_no_json_is_none(node: Node) -> None:
+    (node.prepare() / "summary.json").write_text("{")
+    assert node.told("jobs")["jobs"]["job"]["summary"] is None
+
+
+def test_without_a_folder_there_are_no_jobs(tmp_path: Path) -> None:
+    node = Node(tmp_path / "jobs")
+    node.jobs.rmdir()
+    assert node.told("jobs")["jobs"] == {}
+
+
+def test_the_last_ten_whose_results_were_fetched_are_kept_and_all_others(node: Node) -> None:
+    for number in range(13):
+        node.prepare(f"job{number:02}")
+        if number != 0:  # its results were never fetched
+            node.told("close", f"job{number:02}")
+            os.utime(node.jobs / f"job{number:02}/collected", (number, number))
+    node.prepare("new")
+    kept = sorted(path.name for path in node.jobs.iterdir())
+    assert kept == [".cache", "job00", *(f"job{number:02}" for number in range(3, 13)), "new"]
+
+
+def test_a_disk_that_refuses_is_said_with_the_path(node: Node) -> None:
+    (node.jobs / ".cache").write_text("a file is in the way")
+    done = node.try_to_prepare("job")
+    assert (done.returncode, done.stderr.decode().count("\n")) == (1, 1)
+    assert str(node.jobs / ".cache") in done.stderr.decode()
+    assert not (node.jobs / "job").exists()

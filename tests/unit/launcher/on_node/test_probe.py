@@ -1,0 +1,119 @@
+"""What runs on a node: as a program, with a stand-in for NVIDIA's, and its parts by what the kernel and tools show."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.on_node import probe
+
+SOURCE = Path(probe.__file__)
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+  *query-gpu*)
+    echo "0, GPU-a, NVIDIA A100, the large one, 81920, 4, 580.95.05"; echo "1, GPU-b, T4, [N/A], 9, 580.95.05" ;;
+  *) echo "GPU-b, 4242, /usr/bin/train, v2, 40000"; echo "GPU-a, [N/A], [Not Found], [N/A]" ;;
+esac
+"""
+BROKEN = "#!/bin/sh\necho 'NVIDIA-SMI has failed because'; echo 'it could not.'; exit 9\n"
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that comes first on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def install(tools: Path, name: str, text: str) -> None:
+    (tools / name).write_text(text)
+    (tools / name).chmod(0o755)
+
+
+def told(tmp_path: Path) -> dict[str, Any]:
+    """What the program prints, started as on a node."""
+    folders = json.dumps({"job_dir": str(tmp_path), "data_dir": str(tmp_path / "none")})
+    command = [sys.executable, "-IS", "-c", SOURCE.read_text(), folders]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stderr == ""
+    return dict(json.loads(answer.stdout))
+
+
+def test_a_node_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe.shutil, "which", lambda name, path: None if name == "nvidia-smi" else f"/usr/bin/{name}")
+    found = probe.look(str(tmp_path), str(tmp_path / "none"))
+    assert (found["gpus"], found["gpu_processes"], found["uid"]) == ([], [], os.getuid())
+    assert not {"gpus", "gpu_processes"} & found["troubles"].keys()
+    assert found["job_dir"]["there"]
+    assert found["job_dir"]["writable"]
+    assert found["job_dir"]["free"] > 0
+    assert found["data_dir"] == {"path": f"{tmp_path}/none", "there": False, "writable": False, "free": None}
+
+
+def test_gpus_and_who_holds_them(tmp_path: Path, tools: Path) -> None:
+    install(tools, "nvidia-smi", NVIDIA_SMI)
+    found = told(tmp_path)
+    assert [tuple(gpu.values()) for gpu in found["gpus"]] == [
+        ("0", "GPU-a", "NVIDIA A100, the large one", 81920, 4, "580.95.05"),
+        ("1", "GPU-b", "T4", None, 9, "580.95.05"),
+    ]
+    assert [tuple(process.values()) for process in found["gpu_processes"]] == [
+        ("GPU-b", 4242, "train, v2", 40000),
+        ("GPU-a", None, "[Not Found]", None),
+    ]
+
+
+def test_a_tool_that_fails_is_told_and_spoils_nothing_else(tmp_path: Path, tools: Path) -> None:
+    install(tools, "nvidia-smi", BROKEN)
+    install(tools, "ip", "#!/bin/sh\nexit 3\n")
+    found = told(tmp_path)
+    assert (found["gpus"], found["interfaces"]) == (None, None)
+    assert found["troubles"]["gpus"] == "NVIDIA-SMI has failed because it could not."
+    assert found["troubles"]["interfaces"] == "ip ended with code 3"
+    assert found["cores"] >= 1
+
+
+def test_a_gpu_that_is_lost_is_no_gpu(tmp_path: Path, tools: Path) -> None:
+    install(tools, "nvidia-smi", "#!/bin/sh\necho 'Unable to determine the device handle for GPU: GPU is lost'\n")
+    assert "GPU is lost" in told(tmp_path)["troubles"]["gpus"]
+
+
+def test_a_tool_that_hangs_does_not_hold_up_the_answer(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tools, "nvidia-smi", "#!/bin/sh\nexec sleep 1000\n")
+    monkeypatch.setattr(probe, "_SECONDS", 0.0)
+    assert probe.look("/", "/")["troubles"]["gpus"] == "nvidia-smi did not answer in 0 s"
+
+
+def test_the_oldest_python_of_a_node_can_read_it() -> None:
+    ast.parse(SOURCE.read_text(), feature_version=(3, 9))
+
+
+def test_environment_file() -> None:
+    assert probe.variables("# ours\nA==eth0\n\nB=\nno name\n") == {"A": "=eth0", "B": "", "no name": ""}
+    assert probe.variables(None) is None
+
+
+def test_listening_ports() -> None:
+    head = "  sl  local_address rem_address   st tx_queue\n"
+    table = (
+        f"{head}   0: 0100007F:4E20 00000000:0000 0A 0\n   1: 00000000:0016 00000000:0000 0A 0\n"
+        "   2: 0100007F:4E21 0100007F:4E20 01 0\n"
+    )
+    table6 = f"{head}   0: 00000000000000000000000000000000:FFFF 00000000000000000000000000000000:0000 0A 0\n"
+    assert probe.listening(table, table6, "") == [20000, 65535], "not 22, and not the connection from 20001"
+
+
+def test_interfaces() -> None:
+    shown = [
+        {},
+        {"ifname": "eth0", "mtu": 1400, "addr_info": [{"local": "10.0.0.1", "prefixlen": 24}, {"family": "inet"}]},
+        {"ifname": "eth1", "mtu": 1500, "addr_info": []},
+    ]
+    assert probe.interfaces(json.dumps(shown)) == [{"name": "eth0", "mtu": 1400, "addresses": ["10.0.0.1/24"]}]

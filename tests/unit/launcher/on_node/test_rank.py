@@ -1,0 +1,228 @@
+"""A rank's parent: its program runs as it would alone, its lines are framed, its end is reported."""
+
+import itertools
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from launcher.base.paths import ON_NODE
+from launcher.follow.frames import Event, Line, StreamReader
+from launcher.on_node import rank
+from launcher.on_node.rank import LineSplitter, decoded, encoded
+
+RANK = [sys.executable, "-IS", str(ON_NODE / "rank.py")]
+
+
+def environment(code: str, *arguments: str, **extra: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "RINGMASTER_PROGRAM": shlex.join([sys.executable, "-u", "-c", code]),
+        "RINGMASTER_ARGUMENTS": shlex.join(arguments),
+        **extra,
+    }
+
+
+def run(code: str, *arguments: str, **extra: str) -> tuple[int, list[bytes], dict[str, object]]:
+    """Exit code (negative: signal), the program's lines, the closing event."""
+    done = subprocess.run(RANK, env=environment(code, *arguments, **extra), stdout=subprocess.PIPE, timeout=30)
+    items = list(StreamReader().feed(done.stdout))
+    assert all(item.rank == 3 for item in items)
+    events = [item.fields for item in items if isinstance(item, Event)]
+    assert [event["event"] for event in events] in (["started", "exited"], ["exited"])
+    return done.returncode, [item.text for item in items if isinstance(item, Line)], events[-1]
+
+
+def test_arguments_arrive_byte_for_byte() -> None:
+    arguments = ("--note", "it's $HOME", "$$", "${local_rank}", "a\nb", "`x`;$(y)", "", "--", "schön 训练")
+    _, lines, _ = run("import sys; print(ascii(sys.argv[1:]))", *arguments)
+    assert lines == [ascii(list(arguments)).encode()]
+
+
+def test_a_program_with_processes_of_its_own_has_a_port_for_them() -> None:
+    code = "import os; print([os.environ.get(name) for name in ('MASTER_PORT', 'TORCHELASTIC_USE_AGENT_STORE')])"
+    torchrun = {"MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    assert run(code, **torchrun)[1] == [b"['29500', 'True']"]
+    assert run(code, **torchrun, RINGMASTER_OWN_PORT="29501")[1] == [b"['29501', 'False']"]
+
+
+def test_words_that_are_no_utf_8_arrive_too() -> None:
+    """An engine keeps no such bytes in a container's environment."""
+    words = encoded(shlex.join([os.fsdecode(b"\xff'\xc3"), "a b"]))
+    assert words.isascii()
+    _, lines, _ = run("import os, sys; print([os.fsencode(each) for each in sys.argv[1:]])", RINGMASTER_ARGUMENTS=words)
+    assert lines == [ascii([b"\xff'\xc3", b"a b"]).encode()]
+    program = encoded(shlex.join([sys.executable, "-c", "print('here')", os.fsdecode(b"\xff")]))
+    assert run("", RINGMASTER_PROGRAM=program)[1] == [b"here"]
+
+
+@given(st.binary(max_size=20))
+@example(b"hex:6162")
+@example(b"")
+def test_words_come_back_as_they_were(content: bytes) -> None:
+    words = os.fsdecode(content)
+    assert decoded(encoded(words)) == words
+    encoded(words).encode()  # or an engine would spoil it
+
+
+def test_ordinary_words_stay_readable() -> None:
+    assert encoded("python 'a b' schön 训练") == "python 'a b' schön 训练"
+
+
+def test_launch_style_gets_its_local_rank_before_the_arguments() -> None:
+    code = "import sys; print(sys.argv[1:])"
+    _, lines, _ = run(code, "--lr", "1", RINGMASTER_LOCAL_RANK_FLAG="--local_rank")
+    assert lines == [b"['--local_rank=1', '--lr', '1']"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the others' kernels choose by themselves")
+def test_where_memory_runs_out_the_program_goes_before_whoever_watches_it() -> None:
+    code = (
+        "import os; print(*(open(f'/proc/{each()}/oom_score_adj').read().strip() for each in (os.getpid, os.getppid)))"
+    )
+    _, lines, _ = run(code)
+    program, parent = map(int, lines[0].split())
+    assert program > parent
+
+
+def test_an_exception_is_reported_with_its_time() -> None:
+    before = time.time()
+    code, lines, end = run("raise ValueError('boom')")
+    assert code == 1
+    assert lines[-1] == b"ValueError: boom"
+    assert (end["exit_code"], end["signal"]) == (1, None)
+    assert before <= float(str(end["error_at"])) <= time.time()
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGABRT"])
+def test_a_signal_ends_the_parent_alike(name: str) -> None:
+    signum = signal.Signals[name]
+    code, _, end = run(f"import os; os.kill(os.getpid(), {int(signum)})")
+    assert code == -signum
+    assert (end["exit_code"], end["signal"]) == (128 + signum, name)
+
+
+def test_exit_code_and_last_words_without_newline() -> None:
+    code, lines, end = run("import sys; sys.stdout.write('no newline'); sys.exit(7)")
+    assert (code, lines, end["exit_code"], end["error_at"]) == (7, [b"no newline"], 7, None)
+
+
+def test_a_program_that_is_not_there() -> None:
+    code, lines, end = run("", RINGMASTER_PROGRAM="/nowhere/python")
+    assert (code, end["exit_code"]) == (127, 127)
+    assert b"cannot start /nowhere/python" in lines[0]
+
+
+def test_a_grandchild_that_holds_the_pipe_does_not_hold_the_end() -> None:
+    started = time.monotonic()
+    code, lines, _ = run("import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid)")
+    assert code == 0
+    assert time.monotonic() - started < 30
+    os.kill(int(lines[0]), signal.SIGKILL)
+
+
+def test_last_words_are_heard_where_the_agent_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "print('\\n'.join(map(str, range(9000))), end='')"
+    lines: list[bytes] = []
+    with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE) as child:
+        child.wait()
+        moments = itertools.count()
+        monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: float(next(moments)), time=time.time))
+        rank._relay(child, SimpleNamespace(line=lines.append), rank.Masker())  # type: ignore[arg-type]  # a screen
+    assert lines == [b"%d" % number for number in range(9000)]
+
+
+def test_a_signal_is_handed_on_and_the_program_ends_with_its_parent() -> None:
+    code = "\n".join(
+        (
+            "import os, signal, time",
+            "signal.signal(signal.SIGTERM, lambda *_: print('graceful', flush=True))",
+            "print(os.getpid(), flush=True)",
+            "while True: time.sleep(0.1)",
+        )
+    )
+    with subprocess.Popen(RANK, env=environment(code), stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()  # started
+        pid = int(parent.stdout.readline().rpartition(b"|")[2])
+        parent.terminate()
+        assert b"graceful" in parent.stdout.readline()
+        parent.kill()
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{pid}").exists()
+
+
+class TestLines:
+    def split(self, *chunks: bytes) -> list[bytes]:
+        splitter = LineSplitter()
+        fed = [line for now, chunk in enumerate(chunks) for line in splitter.feed(chunk, now / 10)]
+        return [*fed, *splitter.finish()]
+
+    def test_progress_bars_are_thinned_and_end_whole(self) -> None:
+        redraws = [b"\r%d%%" % number for number in range(100)]
+        lines = self.split(*redraws, b"\r100%\n", b"done\n")
+        assert lines[-2:] == [b"100%", b"done"]
+        assert len(lines) < 20
+
+    def test_progress_bars_that_end_in_a_carriage_return_are_shown_too(self) -> None:
+        lines = self.split(*[b"step %d\r" % number for number in range(50)])
+        assert 3 < len(lines) < 10
+        assert lines[-1] == b"step 49"
+
+    def test_windows_line_ends(self) -> None:
+        assert self.split(b"a\r\nb\r", b"\n") == [b"a", b"b"]
+
+    def test_endless_lines_do_not_fill_the_memory(self) -> None:
+        assert max(map(len, self.split(*[b"x" * 100_000] * 30))) < 2 << 20
+
+    @given(st.lists(st.binary(max_size=30)))
+    def test_without_carriage_returns_nothing_is_lost(self, chunks: list[bytes]) -> None:
+        chunks = [chunk.replace(b"\r", b"") for chunk in chunks]
+        assert b"\n".join(self.split(*chunks)) == b"".join(chunks).removesuffix(b"\n")
+
+
+@given(st.binary(max_size=10_000), st.integers(1, 500))
+def test_frames_survive_any_bytes_and_any_cuts(text: bytes, step: int) -> None:
+    written: list[bytes] = []
+    frames = rank.Frames("12")
+    frames._write = lambda kind, part: written.append(rank.FRAME + b"12" + kind + part + b"\n")  # type: ignore[method-assign]
+    line = text.replace(b"\n", b" ")
+    frames.line(line)
+    assert all(len(part) <= 4096 for part in written), "longer ones could mix with other ranks' in the pipe"
+    data, reader = b"".join(written), StreamReader()
+    items = [item for start in range(0, len(data), step) for item in reader.feed(data[start : start + step])]
+    assert items == [Line(rank=12, text=line)]
+
+
+def test_what_is_no_frame_is_the_agents() -> None:
+    data = b"plain\n\x1e|odd\n\x1e12\n\x1e12?x\n\xff\nlast"
+    reader = StreamReader()
+    items = [*reader.feed(data), *reader.feed(b"")]
+    assert [item.text for item in items if isinstance(item, Line)] == data.split(b"\n")
+    assert all(item.rank is None for item in items)
+
+
+@pytest.mark.parametrize(
+    ("data", "before", "began"),
+    [
+        (b"all is well", 97.0, 97.0),
+        (b"x\nTraceback (most recent call last):\n", 97.0, 100.0),
+        (b"terminate called without an active exception\n", 97.0, 97.0),
+        (b"Fatal Python error: Aborted\n", 90.0, 100.0),
+        (b"Fatal Python error: Segmentation fault\n", None, 100.0),
+    ],
+)
+def test_an_abort_soon_after_a_traceback_is_its_consequence(data: bytes, before: float | None, began: float) -> None:
+    assert rank._trouble(data, 100.0, before) == began

@@ -1,0 +1,64 @@
+"""Host keys: read from ssh's own tools, pinned once."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.ssh import known_hosts
+from launcher.ssh.known_hosts import Key
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Key, str]:
+    """A real key and the fingerprint that OpenSSH gives it."""
+    path = tmp_path_factory.mktemp("key") / "k"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    kind, blob = path.with_suffix(".pub").read_text().split()[:2]
+    said = subprocess.run(["ssh-keygen", "-lf", path], check=True, capture_output=True, text=True).stdout
+    return Key(kind=kind, blob=blob), said.split()[1]
+
+
+def test_the_fingerprint_is_openssh_s(key: tuple[Key, str]) -> None:
+    assert key[0].fingerprint == key[1]
+    assert known_hosts.fingerprint("no key!") == ""
+
+
+def test_a_scan_is_read(key: tuple[Key, str]) -> None:
+    line = f"10.0.0.1 {key[0].kind} {key[0].blob}\n"
+    other = f"10.0.0.1 ecdsa-sha2-nistp256 {key[0].blob}\n"
+    found = known_hosts.parse_scan(f"# 10.0.0.1:22 SSH-2.0\n{other}{line}{line}broken\n")
+    assert [each.kind for each in found] == ["ssh-ed25519", "ecdsa-sha2-nistp256"]
+
+
+def test_what_ssh_would_use_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "two words"
+    folder.mkdir()
+    mine, pins = folder / "mine", folder / "known_hosts"
+    mine.touch()
+    pins.touch()
+    text = f"hostname 10.0.0.1\nport 2222\nuserknownhostsfile /none {mine}\nglobalknownhostsfile /nowhere {pins}\n"
+    route = known_hosts.parse_route(text, pins)
+    assert (route.name, route.files, route.direct, route.uses_pins) == ("[10.0.0.1]:2222", (mine, pins), True, True)
+    other = known_hosts.parse_route(text + "hostkeyalias gpu\nproxyjump bastion\n", tmp_path / "known_hosts")
+    assert (other.name, other.direct, other.uses_pins) == ("gpu", False, False)
+
+
+def test_pinning_adds_once_and_keeps_what_is_there(tmp_path: Path, key: tuple[Key, str]) -> None:
+    pins = tmp_path / "known_hosts"
+    pins.write_text("# mine\nold ssh-rsa AAAA")  # no newline at its end
+    for _ in range(2):
+        known_hosts.pin(pins, [("[10.0.0.1]:2222", key[0])])
+    line = f"[10.0.0.1]:2222 {key[0].kind} {key[0].blob}\n"
+    assert pins.read_text() == f"# mine\nold ssh-rsa AAAA\n{line}"
+    assert pins.stat().st_mode & 0o777 == 0o644
+    assert [each.name for each in tmp_path.iterdir()] == ["known_hosts"]
+    route = known_hosts.parse_route(f"hostname 10.0.0.1\nport 2222\nuserknownhostsfile {pins}\n", pins)
+    assert known_hosts.known(route) == [(pins, 3, key[0])]
+
+
+def test_a_file_that_can_not_be_written_is_said(tmp_path: Path, key: tuple[Key, str]) -> None:
+    with pytest.raises(RingmasterError, match="can't be pinned") as raised:
+        known_hosts.pin(tmp_path / "none" / "known_hosts", [("a", key[0])])
+    assert raised.value.exit_code == ExitCode.NOT_STARTED

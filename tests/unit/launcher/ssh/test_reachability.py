@@ -1,0 +1,59 @@
+"""What ssh's words mean."""
+
+import pytest
+
+from launcher.base.parallel import Done, run_all
+from launcher.ssh.reachability import State, judge
+
+CHANGED = """\
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+The fingerprint for the ED25519 key sent by the remote host is
+SHA256:abc.
+Host key for 10.0.0.1 has changed and you have requested strict checking.
+Host key verification failed."""
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "reason"),
+    [
+        ("ssh: Could not resolve hostname gpu9: Name or service not known", State.DOWN, "the name gpu9 is not known"),
+        ("ssh: connect to host 10.0.0.1 port 22: Connection timed out", State.DOWN, "timed out"),
+        ("Connection timed out during banner exchange", State.DOWN, "timed out"),
+        ("ssh: connect to host 10.0.0.1 port 22: Connection refused", State.DOWN, "connection refused"),
+        ("ssh: connect to host 10.0.0.1 port 22: No route to host", State.DOWN, "no route"),
+        ("ops@10.0.0.1: Permission denied (publickey).", State.DENIED, "no key was accepted for user ops"),
+        ("no such identity: /k: No such file\nops@h: Permission denied (publickey).", State.DENIED, "user ops"),
+        ("Warning: Identity file /k not accessible: No such file or directory.\nops@h: Permission denied (publickey).",
+         State.DENIED, "the private key /k is not there"),
+        ("UNPROTECTED PRIVATE KEY FILE!\nops@h: Permission denied (publickey).", State.DENIED, "open to others"),
+        ("No ED25519 host key is known for 10.0.0.1 and you have requested strict checking.\n"
+         "Host key verification failed.", State.UNKNOWN, "its host key is not known"),
+        (CHANGED, State.CHANGED, "its host key is not the pinned one"),
+        ("Host key verification failed.\nkex_exchange_identification: Connection closed by remote host",
+         State.UNKNOWN, "a host key on the way"),
+        ("kex_exchange_identification: read: Connection reset by peer", State.DOWN, "sshd closed the connection"),
+        ("something new", State.DOWN, "something new"),
+        ("", State.DOWN, "ssh gave no reason"),
+    ],
+)  # fmt: skip
+def test_refusals(said: str, state: State, reason: str) -> None:
+    answer = judge(Done(code=255, out="", err=said))
+    assert answer.state is state
+    assert reason in answer.reason and "\n" not in answer.reason
+
+
+def test_answers_that_are_not_sshs() -> None:
+    assert judge(Done(code=0, out="", err="Welcome")).state is State.OK
+    assert judge(Done(code=1, out="", err="This account is not available.")).state is State.DENIED
+    assert judge(Done(code=None, out="", err="")).state is State.DOWN
+
+
+def test_one_slow_program_does_not_hide_the_others() -> None:
+    slow, quick = run_all([("sh", "-c", "sleep 60 & sleep 60"), ("sh", "-c", "echo there; exit 3")], limit_s=2.0)
+    assert slow.code is None
+    assert (quick.code, quick.out) == (3, "there\n")
+
+
+def test_a_helper_left_behind_is_not_waited_for() -> None:
+    (done,) = run_all([("sh", "-c", "sleep 60 & exit 4")], limit_s=2.0)
+    assert done.code == 4

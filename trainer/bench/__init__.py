@@ -1,0 +1,1 @@
+"""Measures the input pipeline (`--bench-input`)."""

@@ -1,0 +1,225 @@
+"""How fast pictures come, way by way: what `bench-input` and the benchmarks measure with."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from trainer.config.scaling import BatchPlan
+from trainer.data.batches.augment import Augmentation
+from trainer.data.batches.normalize import Normalize
+from trainer.data.batches.protocols import TrainingPictures
+from trainer.data.batches.resident import Resident
+from trainer.data.batches.sampling import Epoch
+from trainer.data.published.tensors import Dataset as Arrays
+from trainer.data.streaming import image_folder
+from trainer.data.streaming.decode import Pictures
+from trainer.data.streaming.streamed import CHUNK, Choice, StreamedTraining
+from trainer.data.streaming.worker_tuning import QUEUED_PER_WORKER
+from trainer.distributed import cores
+
+SHIFT = 2
+"""Pixels of padding for random crops of small pictures."""
+TUNING_SECONDS = 60.0
+"""After so long the tuning of a measured way is left as it is."""
+
+
+class Source(Protocol):
+    """One way of feeding."""
+
+    def rate(self, seconds: float) -> float:
+        """Pictures per second, measured for about so long."""
+
+    def close(self) -> None:
+        """Ends what it has started."""
+
+
+class Naive:
+    """The tutorial's way: a torchvision data set, PIL transforms of one picture at a time; no workers, or some."""
+
+    def __init__(self, pictures: Dataset[tuple[Tensor, int]], batch: int, *, workers: int = 0) -> None:
+        self._loader = DataLoader(
+            pictures,
+            batch_size=batch,
+            shuffle=True,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=workers > 0 and torch.cuda.is_available(),
+        )
+        self._skipped = 1 + 2 * workers  # two batches of each worker are ready while nobody asks
+        self._batches = self._endless()
+
+    def rate(self, seconds: float) -> float:
+        """Pictures per second."""
+        return _rate(self._batches, seconds, skipped=self._skipped)
+
+    def close(self) -> None:
+        """Lets the loader go, which ends its workers."""
+        self._batches.close()
+
+    def _endless(self) -> Generator[Any]:
+        while True:
+            yield from self._loader
+
+
+class Endless:
+    """Epoch after epoch of training pictures, as one rank alone."""
+
+    def __init__(self, train: TrainingPictures, batch: int, *, kept: int = 0) -> None:
+        """`kept`: batches that may be ready while nobody asks; a measurement leaves them out."""
+        self._train, self._skipped = train, 1 + kept
+        self._plan = BatchPlan(world_size=1, accumulate=1, micro_batch=batch)
+        self._batches = self._endless()
+
+    def rate(self, seconds: float) -> float:
+        """Pictures per second."""
+        return _rate(self._batches, seconds, skipped=self._skipped)
+
+    def waiting(self, *, step: float, steps: int) -> float:
+        """Share (0..1) of the time of steps of so many seconds each, spent without CPU, that is waiting."""
+        waited, since = 0.0, time.perf_counter()
+        for number in range(-self._skipped, steps):
+            if number == 0:
+                waited, since = 0.0, time.perf_counter()
+            asked = time.perf_counter()
+            next(self._batches)
+            waited += time.perf_counter() - asked
+            time.sleep(step)
+        return waited / (time.perf_counter() - since)
+
+    def settle(self) -> None:
+        """Lets a streamed source find its number of workers."""
+        assert isinstance(self._train, StreamedTraining)
+        since = time.monotonic()
+        while not self._train.settled and time.monotonic() - since < TUNING_SECONDS:
+            next(self._batches)
+
+    @property
+    def workers(self) -> int:
+        """Workers of a streamed source; 0 for others."""
+        return self._train.workers if isinstance(self._train, StreamedTraining) else 0
+
+    def close(self) -> None:
+        """Ends its workers, if any."""
+        self._batches.close()
+        if isinstance(self._train, StreamedTraining):
+            self._train.close()
+
+    def _endless(self) -> Any:
+        for number in itertools.count():
+            yield from self._train.epoch(Epoch(plan=self._plan, rank=0, seed=0, number=number))
+
+
+def naive_arrays(data: Arrays, *, batch: int, augmented: bool, workers: int = 0) -> Naive:
+    """A data set in memory as torchvision's own classes give it out."""
+    return Naive(_OneByOne(data, augmented=augmented), batch, workers=workers)
+
+
+def naive_folder(root: Path, *, size: int, batch: int) -> Naive:
+    """Torchvision's ImageFolder with a random crop and flip."""
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    steps = [
+        transforms.RandomCrop(size, pad_if_needed=True),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+        transforms.Normalize(image_folder.MEAN, image_folder.STD),
+    ]
+    return Naive(ImageFolder(str(root / "train"), transforms.Compose(steps)), batch)
+
+
+def measure_resident(data: Arrays, *, batch: int, augmented: bool, device: torch.device) -> Endless:
+    """A data set that lives on the device."""
+    resident = Resident(
+        data.train_images,
+        data.train_labels,
+        mean=data.mean,
+        std=data.std,
+        device=device,
+        memory_format=torch.channels_last,
+        augmentation=Augmentation(shift=SHIFT, flip="random") if augmented else None,
+    )
+    return Endless(resident, batch)
+
+
+def measure_streamed(
+    root: Path,
+    *,
+    workers: int | None,
+    batch: int,
+    size: int = 224,
+    crop: str = "random",
+    raw: bool = False,
+    device: torch.device | None = None,
+    chosen: Callable[[Choice], None] = lambda _: None,
+) -> Endless:
+    """A folder of pictures, with random crops and flips; `workers`: None = found by trying; `raw`: decoded on a GPU."""
+    device = device or torch.device("cpu")
+    normalize = Normalize(
+        mean=image_folder.MEAN,
+        std=image_folder.STD,
+        shape=(3, size, size),
+        device=device,
+        memory_format=torch.channels_last,
+    )
+    train = StreamedTraining(
+        Pictures(files=image_folder.find(root).train, size=size, crop=crop, raw=raw),
+        normalize,
+        augmentation=Augmentation(flip="random"),
+        seed=0,
+        cores=cores.free_cores(),
+        workers=workers,
+        agree=lambda value: value,
+        say=print,
+        chosen=chosen,
+    )
+    most = max(workers or 0, 2 * cores.free_cores())
+    return Endless(train, batch, kept=2 + -(-QUEUED_PER_WORKER * most * CHUNK // batch))
+
+
+class _OneByOne(Dataset[tuple[Tensor, int]]):
+    """What torchvision's FashionMNIST and CIFAR10 do for each picture."""
+
+    def __init__(self, data: Arrays, *, augmented: bool) -> None:
+        from torchvision import transforms
+
+        edge = data.train_images.shape[-1]
+        moves = [transforms.RandomCrop(edge, padding=SHIFT), transforms.RandomHorizontalFlip()] if augmented else []
+        normal = transforms.Normalize(data.mean, data.std)
+        self._transform = transforms.Compose([*moves, transforms.ToTensor(), normal])
+        pixels = data.train_images.permute(0, 2, 3, 1).contiguous()
+        self._pixels = pixels.squeeze(-1).numpy()
+        self._labels = data.train_labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        from PIL import Image
+
+        picture: Tensor = self._transform(Image.fromarray(self._pixels[number]))
+        return picture, int(self._labels[number])
+
+
+def _rate(batches: Iterator[Any], seconds: float, *, skipped: int) -> float:
+    for _ in range(skipped):
+        next(batches)
+    _wait_for_device()
+    count, since = 0, time.perf_counter()
+    while time.perf_counter() - since < seconds:
+        count += len(next(batches)[1])
+    _wait_for_device()
+    return count / (time.perf_counter() - since)
+
+
+def _wait_for_device() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

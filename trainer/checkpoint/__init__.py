@@ -1,0 +1,1 @@
+"""Checkpoint files, and the state they hold."""

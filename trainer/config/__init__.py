@@ -1,0 +1,1 @@
+"""The run's configuration: flags, recipes, scaling. Free of torch."""

@@ -1,0 +1,1 @@
+"""Opens a data set as batches."""

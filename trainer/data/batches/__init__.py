@@ -1,0 +1,1 @@
+"""Batches of images in memory: sampling, augmentation, normalization."""

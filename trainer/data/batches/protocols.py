@@ -1,0 +1,37 @@
+"""What training and evaluation ask of a data set, however its pictures are kept."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from torch import Tensor
+
+from trainer.data.batches.sampling import Epoch
+
+Batch = tuple[Tensor, Tensor]
+"""Normalized pictures, float32 (B, C, H, W), and labels, int64 (B,), on the device.
+
+Good until the next one is asked for: memory is used again.
+"""
+
+
+class TrainingPictures(Protocol):
+    """Pictures for training, in random order."""
+
+    def __len__(self) -> int:
+        """How many there are, for all ranks together."""
+
+    def epoch(self, epoch: Epoch) -> Iterator[Batch]:
+        """The batches of one rank's forward/backward passes: `plan.accumulate` for each optimizer step."""
+
+    def example(self, count: int) -> Batch:
+        """Any `count` of the pictures, to try something on."""
+
+
+class EvaluationPictures(Protocol):
+    """Pictures for evaluation, in a fixed order."""
+
+    def __len__(self) -> int:
+        """How many there are, for all ranks together."""
+
+    def share(self, rank: int, world_size: int, count: int) -> Iterator[Batch]:
+        """Every `world_size`-th of the first `count` pictures, from the `rank`-th on: each counts once."""

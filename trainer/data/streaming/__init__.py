@@ -1,0 +1,1 @@
+"""Image folders decoded by worker processes while training goes on."""

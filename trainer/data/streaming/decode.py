@@ -1,0 +1,207 @@
+"""One picture at a time: reading, decoding, cropping, resizing, mirroring. What worker processes do."""
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from trainer.data.streaming.image_folder import MEAN, Files
+
+MOST_UNREADABLE = 20
+"""Training pictures in a row that may be unreadable before it can't be an accident."""
+AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+"""Part of the picture's area that a random crop has, and its width over its height (Szegedy et al. 2015,
+arXiv:1409.4842, section 6)."""
+MARGIN = 224 / 256
+"""Edge of an evaluation's crop over the picture's shorter side: the usual "resize to 256, crop 224"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Some pictures of one batch: what a worker is given at once. Plain lists, for they go through a pipe."""
+
+    pictures: list[int]
+    place: int
+    """Where in its batch it begins."""
+    batch: int
+    """Pictures in that batch."""
+    crops: list[list[float]] | None
+    """Four numbers from 0 to 1 for each random crop; None = the middle, as for evaluation."""
+    flips: list[bool] | None
+
+    @property
+    def ends_batch(self) -> bool:
+        """Whether it is the last of its batch."""
+        return self.place + len(self.pictures) == self.batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """A chunk's pictures."""
+
+    chunk: Chunk
+    pixels: Tensor
+    """uint8 (n, H, W, C)."""
+    labels: list[int]
+    broken: list[str] = field(default_factory=list)
+    """Files that could not be read, and why."""
+    raw: list[Tensor] | None = None
+    """The files' bytes instead, where the GPU decodes; `pixels` is then empty."""
+
+    def pin_memory(self) -> "Decoded":
+        """Called by torch's loader: page-locked memory is copied to a GPU while the CPU goes on."""
+        return Decoded(
+            chunk=self.chunk, pixels=self.pixels.pin_memory(), labels=self.labels, broken=self.broken, raw=self.raw
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """The pictures of some files, by chunks: a map-style data set for torch's loader."""
+
+    files: Files
+    size: int
+    """Height and width given out."""
+    crop: str
+    """`resized` for random crops of random size and shape, `random` for random crops as they are."""
+    raw: bool = False
+    """Leaves the decoding to the GPU."""
+
+    def __getitem__(self, chunk: Chunk) -> Decoded:
+        """Reads and decodes. Unreadable pictures for training give way to the next one in the list of files.
+
+        So batches keep their size on every rank, and classes nearly their share, as neighbours are of one class. In an
+        evaluation each file counts once, so an unreadable one is shown as plain grey.
+        """
+        labels = self.files.labels[torch.tensor(chunk.pictures)].tolist()
+        if self.raw and (raw := self._bytes(chunk)) is not None:
+            return Decoded(chunk=chunk, pixels=torch.empty(0, dtype=torch.uint8), labels=labels, raw=raw)
+        pixels = torch.empty(len(chunk.pictures), self.size, self.size, 3, dtype=torch.uint8)
+        broken: list[str] = []
+        for place, number in enumerate(chunk.pictures):
+            picture, used = self._readable(number, replace=chunk.crops is not None, broken=broken)
+            if picture is None:
+                pixels[place] = torch.tensor([round(255 * value) for value in MEAN], dtype=torch.uint8)
+                continue
+            labels[place] = int(self.files.labels[used])
+            shown = cut(picture, self.size, self.crop, chunk.crops[place] if chunk.crops else None).permute(1, 2, 0)
+            pixels[place] = shown.flip(1) if chunk.flips and chunk.flips[place] else shown
+        return Decoded(chunk=chunk, pixels=pixels, labels=labels, broken=broken)
+
+    def _readable(self, number: int, *, replace: bool, broken: list[str]) -> tuple[Tensor | None, int]:
+        """The picture, or the next readable one, and its number; None where it is unreadable and not replaced."""
+        for candidate in range(number, number + MOST_UNREADABLE):
+            used = candidate % len(self.files)
+            try:
+                return decode(self.files.path(used)), used
+            except (RuntimeError, OSError, ValueError) as error:
+                broken.append(f"{printable(self.files.path(used))}: {_reason(error)}")
+            if not replace:
+                return None, number
+        raise UnreadableError(f"{MOST_UNREADABLE} pictures in a row can't be read, the first: {broken[0]}")
+
+    def _bytes(self, chunk: Chunk) -> list[Tensor] | None:
+        """The files as they are; None where one of them is missing or no JPEG, and the CPU has to do it."""
+        try:
+            raw = [read(self.files.path(number)) for number in chunk.pictures]
+        except (OSError, ValueError):
+            return None
+        return raw if all(content[:2].tolist() == [0xFF, 0xD8] for content in raw) else None  # JPEG's first marker
+
+
+class UnreadableError(Exception):
+    """Too many pictures in a row can't be read."""
+
+
+@functools.cache
+def io() -> Any:
+    """Torchvision's decoders; imported where they are first used, for that takes a second.
+
+    torchvision 0.29 calls them deprecated in favour of TorchCodec, a package more to install; all its releases so far,
+    and those on GPU machines with older ones, have them.
+    """
+    import torchvision.io
+
+    return torchvision.io
+
+
+def read(path: str) -> Tensor:
+    """The file's bytes, uint8; torchvision's own reader refuses names that are not UTF-8.
+
+    Raises OSError, and ValueError for an empty file.
+    """
+    content = bytearray(Path(path).read_bytes())
+    if not content:
+        raise ValueError("the file is empty")
+    return torch.frombuffer(content, dtype=torch.uint8)
+
+
+def printable(path: str) -> str:
+    """Any path in characters that every stream takes: bytes that are no UTF-8 as \\xff."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) else str(error)
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def decode(path: str) -> Tensor:
+    """The picture as uint8 (3, H, W). Raises RuntimeError, OSError or ValueError where it can't be read."""
+    picture: Tensor = io().decode_image(read(path), mode=io().ImageReadMode.RGB)
+    if picture.dtype == torch.uint16:  # PNG files may have 16 bits
+        picture = (picture.to(torch.int32) >> 8).to(torch.uint8)
+    return picture
+
+
+def cut(picture: Tensor, size: int, crop: str, draws: Sequence[float] | None) -> Tensor:
+    """A window of `picture`, uint8 (C, H, W), as (C, size, size). `draws`: None = its middle."""
+    height, width = picture.shape[1:]
+    if draws is None:
+        window = middle_window(height, width)
+    elif crop == "resized":
+        window = resized_window(height, width, draws)
+    else:
+        window = random_window(height, width, size, draws)
+    top, left, rows, columns = window
+    part = picture[:, top : top + rows, left : left + columns]
+    if (rows, columns) == (size, size):
+        return part
+    if part.device.type == "cuda":  # where there is no such operation on bytes
+        resized = interpolate(part[None].float(), size=(size, size), mode="bilinear", antialias=True)
+        return resized[0].round().clamp(0, 255).to(torch.uint8)
+    return interpolate(part[None], size=(size, size), mode="bilinear", antialias=True)[0]
+
+
+def middle_window(height: int, width: int) -> tuple[int, int, int, int]:
+    """Top, left, height, width of an evaluation's crop.
+
+    The same pixels as resizing the shorter side to size / MARGIN and cropping the middle, but only these are resized.
+    """
+    edge = max(1, round(min(height, width) * MARGIN))
+    return (height - edge) // 2, (width - edge) // 2, edge, edge
+
+
+def random_window(height: int, width: int, size: int, draws: Sequence[float]) -> tuple[int, int, int, int]:
+    """A square of `size` pixels anywhere, or as large as the picture allows."""
+    edge = min(size, height, width)
+    return int(draws[2] * (height - edge + 1)), int(draws[3] * (width - edge + 1)), edge, edge
+
+
+def resized_window(height: int, width: int, draws: Sequence[float]) -> tuple[int, int, int, int]:
+    """A window of random area and shape (AREA, RATIO; the shape's logarithm is uniform), anywhere.
+
+    `draws`: four numbers from 0 to 1. torchvision's RandomResizedCrop draws again where a window doesn't fit; here it
+    is cut to the picture, so that each picture takes the same number of draws.
+    """
+    area = height * width * (AREA[0] + draws[0] * (AREA[1] - AREA[0]))
+    ratio = RATIO[0] * (RATIO[1] / RATIO[0]) ** draws[1]
+    columns = min(width, max(1, round((area * ratio) ** 0.5)))
+    rows = min(height, max(1, round((area / ratio) ** 0.5)))
+    return int(draws[2] * (height - rows + 1)), int(draws[3] * (width - columns + 1)), rows, columns

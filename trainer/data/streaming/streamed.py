@@ -1,0 +1,231 @@
+"""Pictures too many for memory: read, decoded and cropped by worker processes as they are needed."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.config.scaling import BatchPlan
+from trainer.data.batches.augment import Augmentation, cut_out, draw
+from trainer.data.batches.normalize import Normalize
+from trainer.data.batches.protocols import Batch
+from trainer.data.batches.sampling import Epoch, generator
+from trainer.data.streaming.decode import Chunk, Pictures
+from trainer.data.streaming.feed import Feed
+from trainer.data.streaming.worker_tuning import Trial, Tuning
+
+CHUNK = 16
+"""Pictures that a worker is given at once: some 20 ms of work, of which handing over is a hundredth, and small enough
+for all workers to share in a batch."""
+TEST_BATCH = 128
+"""Pictures per forward pass of an evaluation."""
+Agree = Callable[[float], float]
+"""The largest of all ranks' values; a collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """How the number of workers was found."""
+
+    workers: int
+    rates: dict[int, float]
+    """Pictures per second of all ranks together in the best trial of each number."""
+
+
+def chunked(
+    pictures: Sequence[int], batch: int, crops: list[list[float]] | None = None, flips: list[bool] | None = None
+) -> Iterator[Chunk]:
+    """Cuts pictures into batches, and these into chunks; the last batch may be smaller."""
+    for start in range(0, len(pictures), batch):
+        end = min(start + batch, len(pictures))
+        for first in range(start, end, CHUNK):
+            part = slice(first, min(first + CHUNK, end))
+            yield Chunk(
+                pictures=list(pictures[part]),
+                place=first - start,
+                batch=end - start,
+                crops=None if crops is None else crops[part],
+                flips=None if flips is None else flips[part],
+            )
+
+
+class StreamedTraining:
+    """Training pictures in random order, with a crop and a side drawn for each."""
+
+    def __init__(
+        self,
+        pictures: Pictures,
+        normalize: Normalize,
+        *,
+        augmentation: Augmentation,
+        seed: int,
+        cores: int,
+        workers: int | None,
+        agree: Agree,
+        say: Callable[[str], None],
+        chosen: Callable[[Choice], None],
+    ) -> None:
+        """`cores`: free for this rank, the same number on all; `workers`: None = found while training.
+
+        `say` is told of unreadable files, `chosen` of what was found.
+        """
+        self._pictures, self._normalize = pictures, normalize
+        self._augmentation, self._seed = augmentation, seed
+        self._cores, self._fixed, self._agree, self._chosen = cores, workers, agree, chosen
+        self._feed = Feed(pictures, normalize, say=say)
+        self._tuning: Tuning | None = None
+        first = generator("flips", seed)
+        self._first_flips = torch.rand(len(pictures.files), generator=first) < 0.5
+
+    def __len__(self) -> int:
+        return len(self._pictures.files)
+
+    @property
+    def workers(self) -> int:
+        """The number of workers as far as it is known."""
+        guess = self._cores if self._fixed is None else self._fixed
+        return self._tuning.workers if self._tuning else guess
+
+    @property
+    def settled(self) -> bool:
+        """Whether no other number of workers will be tried."""
+        return self._fixed is not None or (self._tuning is not None and self._tuning.settled)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._feed.close()
+
+    def epoch(self, epoch: Epoch) -> Iterator[Batch]:
+        """The batches of one rank's forward/backward passes. Every draw follows from seed, epoch and place in it."""
+        order, crops, flips, holes = self._drawn(epoch)
+        batch = epoch.plan.micro_batch
+        position = 0
+        for images, labels in self._tuned(order, crops, flips, epoch):
+            if holes is not None:
+                hole = holes[position : position + batch].to(images.device)
+                cut_out(images, hole, self._augmentation.cutout)
+            position += batch
+            yield images, labels
+
+    def example(self, count: int) -> Batch:
+        """Any `count` of the pictures, uncropped but for the margins."""
+        numbers = [number % len(self) for number in range(count)]
+        feed = Feed(self._pictures, self._normalize, say=lambda _: None)
+        batches = feed.batches(chunked(numbers, count), self.workers)
+        try:
+            images, labels = next(batches)
+            return images.clone(), labels
+        finally:
+            batches.close()
+            feed.close()
+
+    def _drawn(self, epoch: Epoch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """This rank's pictures from the first step on, (n,), with crops (n, 4), flips (n,) and cutouts' centres."""
+        generator = epoch.generator()
+        order = torch.randperm(len(self), generator=generator)
+        crops = torch.rand(len(self), 4, generator=generator)
+        drawn = draw(
+            self._augmentation,
+            order,
+            size=(self._pictures.size, self._pictures.size),
+            epoch=epoch.number,
+            first_flips=self._first_flips,
+            generator=generator,
+        )
+        flips = None if drawn.flipped is None else epoch.mine(drawn.flipped)
+        holes = None if drawn.hole is None else epoch.mine(drawn.hole)
+        return epoch.mine(order), epoch.mine(crops), flips, holes
+
+    def _tuned(self, order: Tensor, crops: Tensor, flips: Tensor | None, epoch: Epoch) -> Iterator[Batch]:
+        """All batches, by trial after trial of a number of workers until one is chosen."""
+        batch = epoch.plan.micro_batch
+        tuning = self._tuning = self._tuning or self._begun(epoch)
+        first, end = 0, len(order)
+
+        def chunks(first: int, end: int) -> Iterator[Chunk]:
+            for start in range(first, end, batch):
+                part = slice(start, min(start + batch, end))
+                sides = None if flips is None else flips[part].tolist()
+                yield from chunked(order[part].tolist(), batch, crops[part].tolist(), sides)
+
+        while trial := tuning.trial((end - first) // batch):
+            last = first + trial.batches * batch
+            yield from self._tried(trial, self._feed.batches(chunks(first, last), trial.workers), epoch)
+            first = last
+        if first < end:
+            yield from self._feed.batches(chunks(first, end), tuning.workers)
+
+    def _begun(self, epoch: Epoch) -> Tuning:
+        plan = epoch.plan
+        on_cpu = float(self._normalize.device.type == "cpu")
+        return Tuning(
+            cores=self._cores,
+            # Of any rank: all have to try the same numbers, though some compute on GPUs and others don't.
+            competes=self._fixed is None and self._agree(on_cpu) > 0,
+            chunks=-(-plan.micro_batch // CHUNK),
+            epoch=epoch.steps(len(self)) * plan.accumulate,
+            fixed=self._fixed,
+        )
+
+    def _tried(self, trial: Trial, batches: Iterator[Batch], epoch: Epoch) -> Iterator[Batch]:
+        """A trial's batches; what they tell is noted as the last one measured comes.
+
+        Not after the last: whoever wants just an epoch's batches never asks for what comes then.
+        """
+        assert self._tuning is not None
+        since, waited, last = time.monotonic(), 0.0, trial.skipped + trial.measured
+        for number in range(1, trial.batches + 1):
+            asked = time.monotonic()
+            batch = next(batches)
+            now = time.monotonic()
+            if number > trial.skipped:
+                waited += now - asked
+            if number == last:
+                self._found(trial, now - since, waited, epoch.plan)
+            if number == trial.skipped:
+                since = now
+            yield batch
+        next(batches, None)  # lets it see its end, so that its workers can go on
+
+    def _found(self, trial: Trial, seconds: float, waited: float, plan: BatchPlan) -> None:
+        tuning = self._tuning
+        assert tuning is not None
+        tuning.found(trial, seconds=self._agree(seconds), waited=self._agree(waited))
+        if tuning.settled:
+            per_batch = plan.micro_batch * plan.world_size
+            rates = {workers: max(found) * per_batch for workers, found in tuning.rates.items()}
+            self._chosen(Choice(workers=tuning.workers, rates=rates))
+
+
+class StreamedTest:
+    """Test pictures, each its middle, in a fixed order."""
+
+    def __init__(
+        self,
+        pictures: Pictures,
+        normalize: Normalize,
+        *,
+        workers: Callable[[], int],
+        say: Callable[[str], None],
+    ) -> None:
+        """`workers`: how many an evaluation starts, and ends again: between evaluations they would only be idle."""
+        self._pictures, self._normalize, self._workers = pictures, normalize, workers
+        self._say, self._told = say, set[str]()
+
+    def __len__(self) -> int:
+        return len(self._pictures.files)
+
+    def share(self, rank: int, world_size: int, count: int) -> Iterator[Batch]:
+        """Every `world_size`-th of the first `count` pictures, from the `rank`-th on."""
+        feed = Feed(self._pictures, self._normalize, say=self._say_once)
+        try:
+            yield from feed.batches(chunked(range(rank, count, world_size), TEST_BATCH), self._workers())
+        finally:
+            feed.close()
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._say(line)

@@ -1,0 +1,1 @@
+"""Ranks: the process group, agreement among ranks, CPU affinity, threads, signals."""

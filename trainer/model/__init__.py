@@ -1,0 +1,1 @@
+"""Models, and what trains them: loss, optimizers, precision, compilation, data parallelism."""

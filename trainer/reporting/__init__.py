@@ -1,0 +1,1 @@
+"""Metrics, the summary and the report. Free of torch."""

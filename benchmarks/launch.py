@@ -45,7 +45,7 @@ def run(repetitions: int, inventory: str) -> None:
     plan = _planned(path)  # and with it the uncounted round of ours
     options = pinning_options(pinned_file(path))
     shells = {
-        node.name: ["ssh", *host.connection.options(options), "--", host.address]
+        node.name: ["ssh", *host.ssh.options(options), "--", host.address]
         for node, host in zip(plan.nodes, hosts, strict=True)
     }
     _forget(plan, shells, plan.name)

@@ -107,7 +107,7 @@ class ClusterJob:
                 return outcome_of(json.loads(content))
         return None
 
-    def close(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """Keep the job's results, log and summary on its nodes; its code, secrets and home go.
 
         Of a job that never ran nothing is kept.

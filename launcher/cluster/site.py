@@ -18,7 +18,7 @@ from launcher.cluster.preflight import checks, node_facts, requirements
 from launcher.cluster.preflight import image as node_image
 from launcher.cluster.preflight.checks import Asked, Candidate
 from launcher.cluster.preflight.gpus import JobThere, choose, promised_gpus, to_facts
-from launcher.cluster.preflight.node_facts import NodeLook
+from launcher.cluster.preflight.node_facts import ProbeAnswer
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
 from launcher.cluster.transfer.file_tree import Tree, describe
@@ -41,7 +41,7 @@ IMAGE_OWNER = (container.IMAGE_USER, container.IMAGE_USER)
 class _Seen:
     """What one node has told."""
 
-    look: NodeLook
+    look: ProbeAnswer
     image: ImageFacts | None
     jobs: tuple[JobThere, ...]
 
@@ -209,7 +209,7 @@ def _data_dirs(plan: Plan) -> dict[str, str]:
     return {node.name: container.node_folder(node.container, container.DATA) for node in plan.nodes}
 
 
-def _image(client: docker.DockerClient, look: NodeLook, reference: str) -> ImageFacts | None:
+def _image(client: docker.DockerClient, look: ProbeAnswer, reference: str) -> ImageFacts | None:
     for name in node_image.names_there(look, reference):
         with suppress(ImageNotFound):
             return labels.from_engine(client.images.get(name).attrs)

@@ -15,7 +15,7 @@ from launcher.cluster.found_jobs import FoundJob, choose_job, find_jobs, plan_of
 from launcher.cluster.job import ClusterJob
 from launcher.cluster.teardown import prove_gone
 from launcher.commands.inventory import inventory_path, pinned_file, refuse_processes
-from launcher.follow.follower import Supervisor
+from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome, outcome_of
 from launcher.follow.progress import Progress
 from launcher.follow.screen import Screen, duration, shown
@@ -119,7 +119,7 @@ def logs(options: Options) -> int:
                 return _replay(job, made, folder, remotes, reached, screen)
             screen.banner(f"since {duration(max(0.0, job.age_s or 0.0))}; Ctrl-C leaves it running")
             followed = ClusterJob(made, folder, remotes, reached.pins, screen.note, attach=True)
-            outcome = Supervisor(made, folder, followed.runtime, screen, only_follows=True).run()
+            outcome = Follower(made, folder, followed.runtime, screen, only_follows=True).run()
             outcome = followed.collect(_known(job, outcome))
             if outcome.state == "detached":
                 screen.note(f"job {job.name} goes on; make logs follows it again, make stop ends it")
@@ -168,7 +168,7 @@ def _stop(job: FoundJob, reached: Reached) -> None:
         followed.mark("stopped")
         print(f"stopping job {job.name} on {', '.join(remotes)}; Ctrl-C: at once", flush=True)
     asked = (signal.SIGTERM,) if job.runs else ()
-    outcome = Supervisor(made, folder, followed.runtime, screen, asked=asked).run()
+    outcome = Follower(made, folder, followed.runtime, screen, asked=asked).run()
     if job.runs:
         outcome = Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
     elif not job.begun:
@@ -251,7 +251,7 @@ def _end(
 ) -> int:
     ended_at = None if job.lasted_s is None else started_at + job.lasted_s
     summary = finish(folder, made, outcome, started_at, screen.note, ended_at=ended_at)
-    followed.close(outcome)
+    followed.finish(outcome)
     if outcome.failure:
         screen.failure(outcome.failure, shown(folder.logs / f"{outcome.failure.node}.log"))
     screen.result(summary, shown(folder.report))

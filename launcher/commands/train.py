@@ -10,7 +10,7 @@ from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from launcher.commands import dry_run
 from launcher.commands.inventory import inventory_path, pinned_file
 from launcher.commands.options import TrainOptions, switch, to_request
-from launcher.follow.follower import Supervisor
+from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome
 from launcher.follow.screen import Screen, shown
 from launcher.follow.site import Site, SiteJob
@@ -128,7 +128,7 @@ def _carry_out(made: Plan, folder: JobFolder, site: Site, started_at: float, *, 
             screen.note(f"job {made.name} runs; make logs NAME={made.name} follows it, make stop ends it")
             return ExitCode.SUCCEEDED
         try:
-            outcome = Supervisor(made, folder, job.runtime, screen).run()
+            outcome = Follower(made, folder, job.runtime, screen).run()
         except Exception:
             if job.runtime.survives:
                 screen.note(f"job {made.name} goes on, if it was started: see make status, make logs, make stop")
@@ -144,7 +144,7 @@ def _carry_out(made: Plan, folder: JobFolder, site: Site, started_at: float, *, 
     summary = finish(folder, made, outcome, started_at, screen.note, clock_s=job.clock_s)
     timings.write(started_at)
     if whole:
-        job.close(outcome)
+        job.finish(outcome)
     if outcome.failure:
         screen.failure(outcome.failure, shown(folder.logs / f"{outcome.failure.node}.log"))
     screen.result(summary, shown(folder.report))
@@ -165,7 +165,7 @@ def _start_alone(job: SiteJob, made: Plan, folder: JobFolder) -> None:
     try:
         job.runtime.start(made.nodes, made.port)
     except BaseException:
-        job.close(Outcome(state="failed", exit_code=ExitCode.NOT_STARTED, started=False))
+        job.finish(Outcome(state="failed", exit_code=ExitCode.NOT_STARTED, started=False))
         discard(folder)
         raise
     job.runtime.release()

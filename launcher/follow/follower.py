@@ -16,7 +16,7 @@ from launcher.follow.failure import Failure, RankEnd, root_cause
 from launcher.follow.frames import Event, Line
 from launcher.follow.node_state import Followed, ends
 from launcher.follow.outcome import Outcome
-from launcher.follow.progress import Follower, Progress
+from launcher.follow.progress import MetricsTail, Progress
 from launcher.follow.runtime import NotStartedError, RunningNode, Runtime
 from launcher.job.folder import JobFolder
 from launcher.job.plan import Plan
@@ -48,7 +48,7 @@ class Screen(Protocol):
     def progress(self, progress: Progress) -> None: ...
 
 
-class Supervisor:
+class Follower:
     """Runs one job from start to end."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Supervisor:
         self._runtime = runtime
         self._screen = screen
         self._nodes: list[Followed] = []
-        self._follower = Follower(folder.metrics)
+        self._metrics = MetricsTail(folder.metrics)
         self._warned: set[str] = set()
         self._only_follows = only_follows
         self._asked: list[int] = list(asked)
@@ -116,7 +116,7 @@ class Supervisor:
         for each in self._nodes:
             with suppress(OSError):  # a full disk; it was said when it began
                 each.log.close()
-        self._screen.progress(self._follower.look())
+        self._screen.progress(self._metrics.look())
         if left:
             self._screen.note(f"{left} process(es) that the job had left behind were ended")
 
@@ -149,7 +149,7 @@ class Supervisor:
             self._due(now)
             if now - looked >= _LOOK_S:
                 looked = now
-                self._screen.progress(self._follower.look())
+                self._screen.progress(self._metrics.look())
                 self._name_away()
             if now - started >= waited and not self._stopping:
                 waited *= 2

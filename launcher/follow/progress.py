@@ -50,7 +50,7 @@ class Progress:
         return (self.total_steps - self.step) * seconds / steps if steps > 0 else None
 
 
-class Follower:
+class MetricsTail:
     """Reads what was appended to `metrics.jsonl` since the last look."""
 
     def __init__(self, path: Path) -> None:

@@ -42,5 +42,5 @@ class SiteJob(Protocol):
     def collect(self, outcome: Outcome) -> Outcome:
         """Fetch what the job has written; return the outcome as the nodes know it."""
 
-    def close(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """The job has ended and its summary is written: leave on the nodes only what is kept on purpose."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.base.errors import RingmasterError
 from launcher.inventory.settings import settings_problem
-from launcher.inventory.ssh_options import Connection, connection
+from launcher.inventory.ssh_options import SshOptions, from_variables
 
 _JOB_DIR, _DATA_DIR = "/var/lib/ringmaster/jobs", "/var/lib/ringmaster/data"
 
@@ -40,7 +40,7 @@ class Host:
     address: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The `ringmaster_…` variables, without the prefix."""
-    connection: Connection = field(default_factory=Connection)
+    ssh: SshOptions = field(default_factory=SshOptions)
 
     @property
     def runtime(self) -> str:
@@ -139,11 +139,11 @@ def _host(path: Path, name: str, variables: dict[str, Any], templar: Any, loader
     if problem:
         raise RingmasterError(f"{path}: {name}: {problem}")
     try:
-        reached = connection(variables, render)
+        ssh = from_variables(variables, render)
     except ValueError as error:
         raise RingmasterError(f"{path}: {name}: {error}") from error
     address = str(render(variables.get("ansible_host", name)))
-    return Host(name=name, address=address, settings=settings, connection=reached)
+    return Host(name=name, address=address, settings=settings, ssh=ssh)
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connection:
+class SshOptions:
     """What Ansible is told about reaching a host; empty is Ansible's default."""
 
     over_ssh: bool = True
@@ -50,7 +50,7 @@ class Connection:
         return (*found, *shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
 
 
-def connection(variables: Mapping[str, Any], render: Callable[[Any], Any]) -> Connection:
+def from_variables(variables: Mapping[str, Any], render: Callable[[Any], Any]) -> SshOptions:
     """Read a host's connection variables; `render` resolves their templates.
 
     Raises:
@@ -69,7 +69,7 @@ def connection(variables: Mapping[str, Any], render: Callable[[Any], Any]) -> Co
     port = text("port")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError(f"ansible_port is {port!r}; must be a whole number from 1 to 65535")
-    return Connection(
+    return SshOptions(
         over_ssh=(text("connection") or "ssh") in _SSH,
         port=int(port) if port else None,
         user=text("user"),

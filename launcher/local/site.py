@@ -95,7 +95,7 @@ class LocalJob:
     def collect(self, outcome: Outcome) -> Outcome:
         return outcome
 
-    def close(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """Nothing of the job is anywhere else."""
 
 

@@ -26,9 +26,9 @@ def meet(hosts: Sequence[Host], pins: Path, *, trust: bool) -> dict[str, Answer]
         RingmasterError: a host refuses us or shows another key than the pinned one, keys are unknown and nobody
             accepts them, or no host answers. What stands against it was shown, nothing was touched.
     """
-    by_ssh = [host for host in hosts if host.connection.over_ssh]
+    by_ssh = [host for host in hosts if host.ssh.over_ssh]
     answers = {host.name: Answer(state=State.OK) for host in hosts}
-    options = {host.name: host.connection.options(pinning_options(pins)) for host in by_ssh}
+    options = {host.name: host.ssh.options(pinning_options(pins)) for host in by_ssh}
     answers |= try_all(by_ssh, options)
     strange = [host for host in by_ssh if answers[host.name].state in {State.UNKNOWN, State.CHANGED}]
     if strange:
@@ -121,7 +121,7 @@ def _agreed(question: str) -> bool:
 def _by_hand(host: Host, pins: Path) -> str:
     """The command with which OpenSSH itself shows the key, asks, and pins it."""
     own = ("-o", f'UserKnownHostsFile="{pins}"', "-o", "HashKnownHosts=no", "-o", "StrictHostKeyChecking=ask")
-    options = replace(host.connection, extra_args=None).options("")
+    options = replace(host.ssh, extra_args=None).options("")
     return shlex.join(("ssh", *own, *options, host.address, "true"))
 
 

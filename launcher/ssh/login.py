@@ -34,7 +34,7 @@ def logins(hosts: Sequence[Host], pins: Path) -> dict[str, Login]:
     Raises:
         RingmasterError: ssh can't make sense of a host's options.
     """
-    options = {host.name: host.connection.options(pinning_options(pins)) for host in hosts}
+    options = {host.name: host.ssh.options(pinning_options(pins)) for host in hosts}
     commands = [("ssh", "-G", *options[host.name], "--", host.address) for host in hosts]
     found = {}
     for host, done in zip(hosts, run_all(commands, limit_s=_LIMIT_S), strict=True):

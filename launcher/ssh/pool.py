@@ -50,7 +50,7 @@ def connected(hosts: Sequence[Host], pins: Path) -> Iterator[dict[str, Remote]]:
 
 def open_all(hosts: Sequence[Host], pins: Path) -> tuple[dict[str, Remote], dict[str, Row]]:
     """Connect to all `hosts` at once; return the connections, and for each node that failed its line of the table."""
-    local = [host.name for host in hosts if not host.connection.over_ssh]
+    local = [host.name for host in hosts if not host.ssh.over_ssh]
     if local:
         raise RingmasterError(f"{', '.join(local)}: containers are started over SSH; take ansible_connection away")
     found = logins(hosts, pins)

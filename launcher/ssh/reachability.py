@@ -91,7 +91,7 @@ def judge(done: Done) -> Answer:
 
 def _forgiven(host: Host, answer: Answer) -> Answer:
     """Who logs in with a password can't be tried without asking; by then the host key has been checked."""
-    if answer.state is State.DENIED and host.connection.has_password:
+    if answer.state is State.DENIED and host.ssh.has_password:
         return Answer(state=State.OK, said=answer.said)
     return answer
 

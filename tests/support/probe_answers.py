@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from launcher.cluster.preflight.node_facts import NodeLook, parse
+from launcher.cluster.preflight.node_facts import ProbeAnswer, parse
 from launcher.inventory.hosts import Host
 
 FOLDERS = {"job_dir": "/jobs", "data_dir": "/data"}
@@ -43,5 +43,5 @@ def host(name: str = "node1", **settings: Any) -> Host:
     return Host(name=name, address=f"{name}.example", settings=settings)
 
 
-def look(**changed: Any) -> NodeLook:
+def look(**changed: Any) -> ProbeAnswer:
     return parse(host(**FOLDERS), json.dumps({**TOLD, **changed}), heard_at=1000.0)

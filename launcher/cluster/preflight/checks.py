@@ -17,7 +17,7 @@ from launcher.cluster.preflight.gpus import (
     promised_gpus,
     strangers,
 )
-from launcher.cluster.preflight.node_facts import Cluster, NodeLook, cluster, shared_network
+from launcher.cluster.preflight.node_facts import Cluster, ProbeAnswer, cluster, shared_network
 from launcher.cluster.preflight.requirements import Wanted, lacking
 from launcher.image import labels
 from launcher.image.labels import ImageFacts
@@ -35,7 +35,7 @@ class Candidate:
     """A node that a job is to run on, with all that is known of it."""
 
     host: Host
-    look: NodeLook
+    look: ProbeAnswer
     choice: GpuChoice
     image: ImageFacts | None
     """The recorded image as this node's engine has it; None where it has it not."""

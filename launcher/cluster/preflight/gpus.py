@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.cluster.preflight.node_facts import GpuProcess, NodeLook, cluster
+from launcher.cluster.preflight.node_facts import GpuProcess, ProbeAnswer, cluster
 from launcher.image.labels import ImageFacts
 from launcher.inventory.hosts import Host
 from launcher.job.container import IMAGE_USER, ContainerFacts
@@ -41,7 +41,7 @@ def promised_gpus(host: Host) -> int | None:
     return int(host.settings["gpus"]) if "gpus" in host.settings else None
 
 
-def choose(look: NodeLook, jobs: Iterable[JobThere], asked: str, promised: int | None) -> GpuChoice:
+def choose(look: ProbeAnswer, jobs: Iterable[JobThere], asked: str, promised: int | None) -> GpuChoice:
     """Choose the job's GPUs: what the user asked for, else what the inventory promises, else all.
 
     Args:
@@ -73,7 +73,7 @@ def choose(look: NodeLook, jobs: Iterable[JobThere], asked: str, promised: int |
     )
 
 
-def _by_ids(look: NodeLook, ids: Sequence[str]) -> GpuChoice:
+def _by_ids(look: ProbeAnswer, ids: Sequence[str]) -> GpuChoice:
     known = _indices(look)
     absent = [word for word in ids if word not in known]
     if absent:
@@ -84,7 +84,7 @@ def _by_ids(look: NodeLook, ids: Sequence[str]) -> GpuChoice:
     return GpuChoice(devices=devices, asked=True)
 
 
-def fallen(look: NodeLook, promised: int) -> str:
+def fallen(look: ProbeAnswer, promised: int) -> str:
     """What to say where the node shows fewer GPUs than the inventory promises."""
     return (
         f"the inventory promises {promised} GPUs (ringmaster_gpus), nvidia-smi shows {_shown(look)}: see dmesg "
@@ -92,13 +92,13 @@ def fallen(look: NodeLook, promised: int) -> str:
     )
 
 
-def beside(choice: GpuChoice, job: JobThere, look: NodeLook) -> bool:
+def beside(choice: GpuChoice, job: JobThere, look: ProbeAnswer) -> bool:
     """Whether both may run there at once: each chose GPUs of its own."""
     ours, theirs = set(choice.devices), _held_by_jobs(look, [job])
     return choice.asked and not job.all_gpus and bool(ours) and bool(theirs) and ours.isdisjoint(theirs)
 
 
-def strangers(look: NodeLook, choice: GpuChoice, jobs: Iterable[JobThere]) -> list[str]:
+def strangers(look: ProbeAnswer, choice: GpuChoice, jobs: Iterable[JobThere]) -> list[str]:
     """Who else holds the chosen GPUs, our own jobs left out: a sentence each."""
     ours = _held_by_jobs(look, jobs)
     return [
@@ -108,7 +108,7 @@ def strangers(look: NodeLook, choice: GpuChoice, jobs: Iterable[JobThere]) -> li
     ]
 
 
-def nameless(look: NodeLook, choice: GpuChoice, jobs: Iterable[JobThere], *, mib: int) -> list[str]:
+def nameless(look: ProbeAnswer, choice: GpuChoice, jobs: Iterable[JobThere], *, mib: int) -> list[str]:
     """Chosen GPUs of which more than `mib` MiB are in use although no process shows: a sentence each."""
     named = _held_by_jobs(look, jobs) | set(_processes(look))
     return [
@@ -118,12 +118,12 @@ def nameless(look: NodeLook, choice: GpuChoice, jobs: Iterable[JobThere], *, mib
     ]
 
 
-def models(look: NodeLook, choice: GpuChoice) -> str:
+def models(look: ProbeAnswer, choice: GpuChoice) -> str:
     """The models of the chosen GPUs, each once."""
     return ", ".join(sorted({gpu.model for gpu in look.gpus if gpu.index in choice.devices}))
 
 
-def to_facts(host: Host, look: NodeLook, choice: GpuChoice, image: ImageFacts, recorded: str) -> NodeFacts:
+def to_facts(host: Host, look: ProbeAnswer, choice: GpuChoice, image: ImageFacts, recorded: str) -> NodeFacts:
     """What the plan is made of; for a node that is ready.
 
     Args:
@@ -155,12 +155,12 @@ def to_facts(host: Host, look: NodeLook, choice: GpuChoice, image: ImageFacts, r
     )
 
 
-def _indices(look: NodeLook) -> dict[str, str]:
+def _indices(look: ProbeAnswer) -> dict[str, str]:
     """Each GPU's index by whatever it may be called."""
     return {name: gpu.index for gpu in look.gpus for name in (gpu.index, gpu.uuid)}
 
 
-def _held_by_jobs(look: NodeLook, jobs: Iterable[JobThere]) -> set[str]:
+def _held_by_jobs(look: ProbeAnswer, jobs: Iterable[JobThere]) -> set[str]:
     known = _indices(look)
     held: set[str] = set()
     for job in jobs:
@@ -168,7 +168,7 @@ def _held_by_jobs(look: NodeLook, jobs: Iterable[JobThere]) -> set[str]:
     return held
 
 
-def _processes(look: NodeLook) -> dict[str, list[GpuProcess]]:
+def _processes(look: ProbeAnswer) -> dict[str, list[GpuProcess]]:
     """The processes on each GPU that has any, by index."""
     known = _indices(look)
     found: dict[str, list[GpuProcess]] = {}
@@ -178,7 +178,7 @@ def _processes(look: NodeLook) -> dict[str, list[GpuProcess]]:
     return found
 
 
-def _shown(look: NodeLook) -> str:
+def _shown(look: ProbeAnswer) -> str:
     """The GPUs that are there: the others' indices move up where one has fallen off the bus, their uuids don't."""
     named = ", ".join(f"{gpu.index} {gpu.uuid[:_SHOWN]}" for gpu in look.gpus)
     return f"{len(look.gpus)} ({named})" if named else "none"

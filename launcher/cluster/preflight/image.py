@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from launcher.cluster.preflight.node_facts import NodeLook
+from launcher.cluster.preflight.node_facts import ProbeAnswer
 from launcher.image.labels import TRAINER, ImageFacts
 
 _DRIVERS = {13: 580, 12: 525, 11: 450}
@@ -12,7 +12,7 @@ _LINE_OF_OLD_DRIVERS = 12
 _SHOWN = 19  # characters of an image's ID
 
 
-def names_there(look: NodeLook, reference: str) -> tuple[str, ...]:
+def names_there(look: ProbeAnswer, reference: str) -> tuple[str, ...]:
     """What to ask the node's engine for, in order: it may know the image by another name than the recorded one.
 
     A node that was handed the image by another one has written down what it is there.
@@ -24,7 +24,7 @@ def names_there(look: NodeLook, reference: str) -> tuple[str, ...]:
     )
 
 
-def absent(look: NodeLook, reference: str) -> str:
+def absent(look: ProbeAnswer, reference: str) -> str:
     """What to say where the node's engine knows none of `names_there`."""
     other = look.image_record.get("reference")
     what = f"; it has {other[:_SHOWN]}" if other and other != reference else ""
@@ -59,7 +59,7 @@ def made_by_others(image: ImageFacts) -> str:
     )
 
 
-def unfit(image: ImageFacts, look: NodeLook, *, uses_gpus: bool) -> Iterator[str]:
+def unfit(image: ImageFacts, look: ProbeAnswer, *, uses_gpus: bool) -> Iterator[str]:
     """Yield what speaks against running the image on this node."""
     if image.architecture and look.architecture and image.architecture != look.architecture:
         yield (
@@ -70,7 +70,7 @@ def unfit(image: ImageFacts, look: NodeLook, *, uses_gpus: bool) -> Iterator[str
         yield from _old_driver(image.cuda, look)
 
 
-def _old_driver(cuda: str, look: NodeLook) -> Iterator[str]:
+def _old_driver(cuda: str, look: ProbeAnswer) -> Iterator[str]:
     major = int(cuda.partition(".")[0]) if cuda.partition(".")[0].isdigit() else 0
     needed = _DRIVERS.get(major, 0)
     driver = min((gpu.driver for gpu in look.gpus), key=_series, default="")

@@ -64,7 +64,7 @@ class Folder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeLook:
+class ProbeAnswer:
     """What `node_look.py` told; what it could not find out is empty here, and stands in `troubles`."""
 
     uid: int
@@ -115,7 +115,7 @@ def question(host: Host) -> tuple[str, ...]:
     return ("python3", "-IS", "-c", _SOURCE.read_text(encoding="utf-8"), json.dumps(folders))
 
 
-def parse(host: Host, answer: str, *, heard_at: float, why: str = "") -> NodeLook:
+def parse(host: Host, answer: str, *, heard_at: float, why: str = "") -> ProbeAnswer:
     """Read a node's answer.
 
     Args:
@@ -140,12 +140,12 @@ def parse(host: Host, answer: str, *, heard_at: float, why: str = "") -> NodeLoo
         ) from error
 
 
-def _look(told: Mapping[str, Any], heard_at: float) -> NodeLook:
+def _look(told: Mapping[str, Any], heard_at: float) -> ProbeAnswer:
     troubles = dict(told["troubles"])
     gpu_problem = troubles.pop("gpus", "")
     if gpu_problem:
         troubles.pop("gpu_processes", None)  # the same again
-    return NodeLook(
+    return ProbeAnswer(
         uid=int(told["uid"]),
         gid=int(told["gid"]),
         user=_printable(told["user"] or told["uid"]),
@@ -184,7 +184,7 @@ def _folder(told: Mapping[str, Any] | None) -> Folder:
     return Folder(**told) if told else Folder(path="", there=False, writable=False, free=None)
 
 
-def cluster(host: Host, look: NodeLook) -> Cluster:
+def cluster(host: Host, look: ProbeAnswer) -> Cluster:
     """The interface and address by which the others reach the node: as the inventory says, else as provisioning found.
 
     Raises:
@@ -212,7 +212,7 @@ def cluster(host: Host, look: NodeLook) -> Cluster:
     raise ValueError(f"no interface has the address {address} (there is {there}): mend ringmaster_cluster_ip")
 
 
-def shared_network(one: NodeLook, other: NodeLook) -> tuple[str, str] | None:
+def shared_network(one: ProbeAnswer, other: ProbeAnswer) -> tuple[str, str] | None:
     """Interfaces by which two nodes are in one network, if there are any; bridges of engines are not."""
     for mine in one.interfaces:
         for theirs in other.interfaces:

@@ -76,7 +76,7 @@ def test_what_stays_on_the_nodes(nodes: Nodes) -> None:
     for name in nodes.dirs:
         (nodes.folder.logs / f"{name}.log").write_text(f"[0] {name}\n")
     job = nodes.job()
-    job.close(job.collect(SUCCEEDED))
+    job.finish(job.collect(SUCCEEDED))
     kept = ["collected", "log", "node", "plan.json", "run/metrics.jsonl", "summary.json", "token"]
     assert nodes.left("node1") == kept
     assert nodes.left("node2") == [name for name in kept if not name.startswith("run/")]
@@ -92,14 +92,14 @@ def test_its_containers_tell_how_it_ended_until_all_else_does(nodes: Nodes) -> N
     for remote in nodes.remotes.values():
         remote.before_removal = closed
     job = nodes.job()
-    job.close(job.collect(SUCCEEDED))
+    job.finish(job.collect(SUCCEEDED))
     assert marks == {(True, True)} and nodes.containers() == [[], []]
 
 
 def test_a_container_that_can_not_be_removed_is_said(nodes: Nodes) -> None:
     nodes.remotes["node2"].fake.refuses["remove"] = refusal(500, "device or resource busy")
     job = nodes.job()
-    job.close(job.collect(SUCCEEDED))
+    job.finish(job.collect(SUCCEEDED))
     assert nodes.containers() == [[], ["job"]]
     assert nodes.said == ["node2: the job's container could not be removed; make stop NAME=job does it"]
 
@@ -121,7 +121,7 @@ def test_what_stays_on_a_node_for_its_name_is_said(nodes: Nodes) -> None:
     nodes.write("node2", "fine")
     nodes.remotes["node1"].client.names["strange"] = "x" * 300
     job = nodes.job()
-    job.close(job.collect(SUCCEEDED))
+    job.finish(job.collect(SUCCEEDED))
     where = nodes.dirs["node1"] / "job/run"
     assert nodes.said == [f"node1: stays there, in {where}: {'x' * 300} (File name too long)"]
     assert nodes.here("nodes/node2/fine") == "x" and "collected" in nodes.left("node1")
@@ -131,7 +131,7 @@ def test_a_run_folder_that_is_away_is_not_taken_for_an_empty_one(nodes: Nodes) -
     nodes.write("node2", "trace.json")
     (nodes.dirs["node2"] / "job/run").rename(nodes.dirs["node2"] / "job/elsewhere")
     job = nodes.job()
-    job.close(job.collect(SUCCEEDED))
+    job.finish(job.collect(SUCCEEDED))
     (said,) = nodes.said
     assert said.startswith("node2: not all results could be fetched (")
     assert "elsewhere/trace.json" in nodes.left("node2") and "collected" not in nodes.left("node2")
@@ -168,14 +168,14 @@ def test_of_a_job_that_never_ran_nothing_stays(nodes: Nodes) -> None:
     never = replace(FAILED, exit_code=ExitCode.NOT_STARTED, started=False)
     nodes.write("node2", "trace.json")
     job = nodes.job()
-    job.close(job.collect(never))
+    job.finish(job.collect(never))
     assert [list(path.glob("job")) for path in nodes.dirs.values()] == [[], []]
     assert nodes.here("nodes/node2/trace.json") is None
 
 
 def test_of_another_launchers_job_of_that_name_all_stays(nodes: Nodes) -> None:
     job = nodes.job(whose="not theirs")
-    job.close(job.collect(replace(FAILED, exit_code=ExitCode.NOT_STARTED, started=False)))
+    job.finish(job.collect(replace(FAILED, exit_code=ExitCode.NOT_STARTED, started=False)))
     assert "secrets" in nodes.left("node1") and "secrets" in nodes.left("node2")
     assert nodes.containers() == [["job"], ["job"]]
 
@@ -196,7 +196,7 @@ def test_results_of_a_node_out_of_reach_stay_there_until_they_are_fetched(
     nodes.write("node2", "trace.json")
     how(nodes)
     job = nodes.job()
-    job.close(job.collect(SUCCEEDED))
+    job.finish(job.collect(SUCCEEDED))
     assert nodes.here("metrics.jsonl") == "{}\n", "the other one's came"
     assert "collected" in nodes.left("node1") and "collected" not in nodes.left("node2")
     assert "run/trace.json" in nodes.left("node2")

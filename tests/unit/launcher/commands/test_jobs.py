@@ -51,7 +51,7 @@ class JobNode(Node):
 
 
 class Supervision:
-    """Stands for `Supervisor`: it ends at once, as it is told to."""
+    """Stands for `Follower`: it ends at once, as it is told to."""
 
     def __init__(self) -> None:
         self.ends = SUCCEEDED
@@ -120,7 +120,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(jobs, "_nodes", made.reached)
     monkeypatch.setattr(jobs, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(jobs, "ROOT", tmp_path)
-    monkeypatch.setattr(jobs, "Supervisor", made.supervision)
+    monkeypatch.setattr(jobs, "Follower", made.supervision)
     return made
 
 

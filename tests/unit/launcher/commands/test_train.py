@@ -62,7 +62,7 @@ class Job:
         self.told.append("collect")
         return _given(self.collects or outcome)
 
-    def close(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         written = "with" if self.folder.summary.exists() else "without"
         self.told.append(f"close {outcome.state}{'' if outcome.started else ', never ran'}, {written} summary")
         self.ignored = {signal.getsignal(each) for each in HEARD}
@@ -79,7 +79,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     plan = cluster_plan(2, name="job")
     made = Job(folder=JobFolder(path=tmp_path / "job"), plan=plan)
     create(made.folder, plan)
-    monkeypatch.setattr(train, "Supervisor", lambda *_: made)
+    monkeypatch.setattr(train, "Follower", lambda *_: made)
     before = {each: signal.getsignal(each) for each in HEARD}
     yield made
     for each, handler in before.items():

@@ -20,7 +20,7 @@ import pytest
 from launcher.base.errors import ExitCode
 from launcher.base.paths import ON_NODE
 from launcher.follow import follower
-from launcher.follow.follower import Supervisor
+from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome
 from launcher.follow.progress import Progress
 from launcher.follow.runtime import NotStartedError
@@ -98,7 +98,7 @@ def run(folder: Path, plan: Plan, *signals: int) -> tuple[Outcome, Notes, float]
 
     thread = threading.Thread(target=send)
     started = time.monotonic()
-    supervisor = Supervisor(plan, job, ProcessRuntime(os.environ), screen)
+    supervisor = Follower(plan, job, ProcessRuntime(os.environ), screen)
     if signals:
         thread.start()
     try:
@@ -309,7 +309,7 @@ def supervise_with(
             then()
 
     runtime.watched = watched
-    return Supervisor(plan, job, runtime, screen, **how).run(), screen
+    return Follower(plan, job, runtime, screen, **how).run(), screen
 
 
 def send(*signals: int) -> Callable[[], None]:
@@ -372,7 +372,7 @@ class TestASurvivingRuntime:
         job, screen = JobFolder(path=tmp_path / "job"), Notes()
         plan = made(facts(2))
         create(job, plan)
-        outcome = Supervisor(plan, job, runtime, screen).run()
+        outcome = Follower(plan, job, runtime, screen).run()
         assert outcome.state == "succeeded"
         assert screen.notes == [
             "node2 doesn't answer; trying again (the job goes on meanwhile)",
@@ -428,7 +428,7 @@ class TestAskedFromElsewhere:
         plan = made(facts(2))
         job, screen = JobFolder(path=tmp_path / "job"), Notes()
         create(job, plan)
-        outcome = Supervisor(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
+        outcome = Follower(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
         assert outcome.state == "stopped"
         assert [node.told[0] for node in runtime.nodes] == ["SIGTERM", "SIGTERM"], "not its agent, and not SIGKILL"
 
@@ -443,7 +443,7 @@ class TestAskedFromElsewhere:
         runtime.nodes = [FakeNode(node, runtime) for node in plan.nodes]
         job, screen = JobFolder(path=tmp_path / "job"), Notes()
         create(job, plan)
-        outcome = Supervisor(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
+        outcome = Follower(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
         assert outcome.state == "stopped"
         assert "asked the script to stop" not in screen.notes[0] and "with a checkpoint" in screen.notes[0]
         assert [node.told[0] for node in runtime.nodes] == ["terminate", "terminate"]
@@ -479,7 +479,7 @@ class TestAskedFromElsewhere:
         plan = made(facts(2))
         job, screen = JobFolder(path=tmp_path / "job"), Notes()
         create(job, plan)
-        outcome = Supervisor(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
+        outcome = Follower(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
         assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.TERMINATED)
         assert runtime.done == ["sweep"], "nothing is left to itself"
         assert [node.told for node in runtime.nodes] == [["SIGTERM", "kill"]] * 2, "asked once, and killed at the end"
@@ -512,7 +512,7 @@ class TestAskedFromElsewhere:
         plan = made(facts(2))
         job, screen = JobFolder(path=tmp_path / "job"), Notes()
         create(job, plan)
-        Supervisor(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
+        Follower(plan, job, runtime, screen, asked=(signal.SIGTERM,)).run()
         assert [node.told for node in runtime.nodes] == [["SIGTERM", "kill"]] * 2
 
 
@@ -550,7 +550,7 @@ def test_before_anything_has_started_ctrl_c_ends_the_agents(tmp_path: Path) -> N
     runtime.watched = send(signal.SIGINT)
     job, screen = JobFolder(path=tmp_path / "job"), Notes()
     create(job, plan)
-    outcome = Supervisor(plan, job, runtime, screen).run()
+    outcome = Follower(plan, job, runtime, screen).run()
     assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.INTERRUPTED)
     assert screen.notes[0] == "stopping: nothing had started yet"
     assert [node.told[0] for node in runtime.nodes] == ["terminate", "terminate"]

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from launcher.follow.progress import Follower, Progress
+from launcher.follow.progress import MetricsTail, Progress
 from launcher.follow.screen import duration
 
 
 def test_records_are_followed_as_they_are_appended(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    follower = Follower(path)
-    assert follower.look() == Progress()
+    tail = MetricsTail(path)
+    assert tail.look() == Progress()
     first = json.dumps({"kind": "step", "step": 10, "total_steps": 110, "time_s": 2.0, "loss": 1.5})
     path.write_text(first + "\n" + '{"kind": "step", "st')
-    assert follower.look().step == 10
+    assert tail.look().step == 10
     with path.open("a") as file:
         file.write('ep": 60, "time_s": 12.0}\nnot json\n[1]\n')
-    progress = follower.look()
+    progress = tail.look()
     assert (progress.step, progress.loss, progress.eta_s) == (60, 1.5, pytest.approx(10.0))
 
 
@@ -31,7 +31,7 @@ def test_odd_values_are_passed_over() -> None:
 def test_no_line_however_odd_ends_the_job(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"[" * 100_000 + b"\n\xff\n" + b'{"loss": ' + b"9" * 400 + b'}\n{"step": 5}\n')
-    assert Follower(path).look().step == 5
+    assert MetricsTail(path).look().step == 5
 
 
 def test_durations() -> None:

@@ -10,7 +10,7 @@ from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
 from launcher.commands.inventory import pinned_file
 from launcher.inventory import hosts as inventory
-from launcher.inventory.ssh_options import Connection
+from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh.known_hosts import pinning_options
 
 
@@ -26,14 +26,14 @@ def test_options_stand_in_ansibles_order(tmp_path: Path) -> None:
         "{ansible_port: 2222, ansible_user: ops, ansible_ssh_private_key_file: /k y}",
         "  vars: {ansible_ssh_common_args: '-F \"{{ inventory_dir }}/c\"'}\n",
     )
-    assert host.connection.options("-o X=1") == (
+    assert host.ssh.options("-o X=1") == (
         *("-o", "Port=2222", "-o", 'IdentityFile="/k y"', "-o", 'User="ops"'),
         *("-F", f"{tmp_path}/c", "-o", "X=1"),
     )
 
 
 def test_own_extra_arguments_replace_ours() -> None:
-    assert Connection(extra_args="-o A=1").options("-o B=2") == ("-o", "A=1")
+    assert SshOptions(extra_args="-o A=1").options("-o B=2") == ("-o", "A=1")
 
 
 @pytest.mark.parametrize(
@@ -51,17 +51,17 @@ def test_what_can_not_be_right_is_refused(tmp_path: Path, host: str, message: st
 
 def test_the_password_is_not_kept(tmp_path: Path) -> None:
     host = read(tmp_path, "{ansible_password: geheim}")
-    assert host.connection.has_password and "geheim" not in repr(host)
+    assert host.ssh.has_password and "geheim" not in repr(host)
 
 
 def test_this_machine_is_not_reached_by_ssh() -> None:
-    assert not inventory.read(ROOT / "inventory" / "local.yml")[0].connection.over_ssh
+    assert not inventory.read(ROOT / "inventory" / "local.yml")[0].ssh.over_ssh
 
 
 def test_group_vars_say_what_the_launcher_says(tmp_path: Path) -> None:
     folder = tmp_path / "my inventory"
     shutil.copytree(ROOT / "inventory" / "group_vars", folder / "group_vars")
-    said = read(folder, "{}").connection.extra_args
+    said = read(folder, "{}").ssh.extra_args
     assert said is not None
     assert shlex.split(said) == shlex.split(pinning_options(pinned_file(folder / "hosts.yml")))
 

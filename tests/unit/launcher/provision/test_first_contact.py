@@ -7,7 +7,7 @@ import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
-from launcher.inventory.ssh_options import Connection
+from launcher.inventory.ssh_options import SshOptions
 from launcher.provision import first_contact
 from launcher.ssh.reachability import State
 
@@ -124,7 +124,7 @@ def test_refusals_come_with_a_table_of_all(
 
 
 def test_hidden_pins_are_an_error_of_the_inventory(pins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host(name="a", address="a", connection=Connection(extra_args=f"-o X={pins}.other"))
+    host = Host(name="a", address="a", ssh=SshOptions(extra_args=f"-o X={pins}.other"))
     ssh = Path(pins.parent.parent / "bin" / "ssh")
     ssh.write_text(ssh.read_text().replace("/none $pins", "/none"))
     with pytest.raises(RingmasterError, match="ansible_ssh_extra_args") as raised:
@@ -140,4 +140,4 @@ def refusal(chosen: list[Host], pins: Path, *, trust: bool = False) -> str:
 
 
 def _local() -> Host:
-    return Host(name="here", address="127.0.0.1", connection=Connection(over_ssh=False))
+    return Host(name="here", address="127.0.0.1", ssh=SshOptions(over_ssh=False))

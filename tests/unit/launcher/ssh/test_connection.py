@@ -19,7 +19,7 @@ from requests import ReadTimeout
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
-from launcher.inventory.ssh_options import Connection
+from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh import connection, pool
 from launcher.ssh.connection import LostError, Remote, Trouble
 from launcher.ssh.pool import connected, on_all, open_all, revived
@@ -112,8 +112,8 @@ class Place:
 
     def host(self, port: int, name: str = "node1", user: str = "ops", key_file: str = "") -> Host:
         args = "-F /dev/null -o UserKnownHostsFile=/dev/null -o IdentitiesOnly=yes"
-        reached = Connection(port=port, user=user, key_file=key_file or str(self.my_file), common_args=args)
-        return Host(name=name, address="127.0.0.1", connection=reached)
+        reached = SshOptions(port=port, user=user, key_file=key_file or str(self.my_file), common_args=args)
+        return Host(name=name, address="127.0.0.1", ssh=reached)
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_who_is_not_let_in_is_told_whom_we_said_we_are(place: Place) -> None:
     new_key(place.keys)
     wrong = str(sorted(place.keys.glob("*[0-9]"))[-1])
     for host in (place.host(machine.port, user="root"), place.host(machine.port, key_file=wrong)):
-        assert refused(place, host).startswith(f"node1 denied: no key was accepted for user {host.connection.user}; ")
+        assert refused(place, host).startswith(f"node1 denied: no key was accepted for user {host.ssh.user}; ")
 
 
 def test_of_the_agents_keys_only_the_named_one_is_offered(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +346,7 @@ def test_all_or_none_and_a_table_of_all(place: Place, capsys: pytest.CaptureFixt
 
 
 def test_this_machine_itself_is_no_node_of_containers(place: Place) -> None:
-    host = Host(name="here", address="127.0.0.1", connection=Connection(over_ssh=False))
+    host = Host(name="here", address="127.0.0.1", ssh=SshOptions(over_ssh=False))
     with pytest.raises(RingmasterError, match="here: containers are started over SSH"):
         open_all([host], place.pins)
 
@@ -385,7 +385,7 @@ def test_a_node_behind_a_proxy_command_is_reached_at_its_own_port(place: Place) 
     bridge.write_text(BRIDGE)
     host = place.host(machine.port)
     args = shlex.join(("-o", f"ProxyCommand={sys.executable} {bridge} %h %p"))
-    behind = replace(host, connection=replace(host.connection, common_args=f"{host.connection.common_args} {args}"))
+    behind = replace(host, ssh=replace(host.ssh, common_args=f"{host.ssh.common_args} {args}"))
     with connected([behind], place.pins) as remotes:
         assert remotes["node1"].run(["echo", "there"]).text == "there\n"
 

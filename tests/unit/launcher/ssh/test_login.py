@@ -8,7 +8,7 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.inventory.hosts import Host
-from launcher.inventory.ssh_options import Connection
+from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh import known_hosts
 from launcher.ssh.known_hosts import Key, parse_route
 from launcher.ssh.login import Login, logins, parse_login
@@ -79,7 +79,7 @@ def key_of(folder: Path, name: str) -> Key:
 
 def host(config: Path, *more: str) -> Host:
     args = shlex.join(("-F", str(config), *more))
-    return Host(name="node1", address="gpu", connection=Connection(common_args=args))
+    return Host(name="node1", address="gpu", ssh=SshOptions(common_args=args))
 
 
 def test_openssh_itself_is_asked(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from launcher.cluster.preflight.gpus import (
     strangers,
     to_facts,
 )
-from launcher.cluster.preflight.node_facts import NodeLook
+from launcher.cluster.preflight.node_facts import ProbeAnswer
 from launcher.image.labels import ImageFacts
 from tests.support.probe_answers import TOLD, host, look
 
@@ -24,7 +24,7 @@ OTHER = JobThere(name="other", devices=("0",))
 IMAGE = ImageFacts(id="sha256:i", architecture="amd64", labels={"ringmaster.cuda": "13.2"})
 
 
-def held_by_stranger() -> NodeLook:
+def held_by_stranger() -> ProbeAnswer:
     return look(gpu_processes=[BUSY])
 
 

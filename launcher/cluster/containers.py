@@ -8,7 +8,7 @@ from typing import Any
 import docker
 from docker.errors import APIError, NotFound
 
-from launcher.cluster.preflight.gpus import JobThere
+from launcher.cluster.preflight.gpus import JobOnNode
 from launcher.job.container import JOB_LABEL, NODE_LABEL
 
 STALE_S = 120.0
@@ -39,12 +39,12 @@ class JobContainer:
         return self.state not in {"exited", "dead", "removing"} and not stale
 
     @property
-    def as_there(self) -> JobThere:
+    def as_job_on_node(self) -> JobOnNode:
         """What others need to know of it."""
-        return JobThere(name=self.job, devices=tuple(sorted(self.gpus or ())), all_gpus=self.gpus is None)
+        return JobOnNode(name=self.job, devices=tuple(sorted(self.gpus or ())), all_gpus=self.gpus is None)
 
 
-def containers(engine: docker.DockerClient, job: str = "") -> list[JobContainer]:
+def find(engine: docker.DockerClient, job: str = "") -> list[JobContainer]:
     """Every job's containers on the node, or those of one job; the oldest first."""
     label = f"{JOB_LABEL}={job}" if job else JOB_LABEL
     found = []

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster import containers as engine
-from launcher.cluster import job_folders
+from launcher.cluster import containers, job_folders
 from launcher.cluster.containers import JobContainer
 from launcher.inventory.hosts import job_dir
 from launcher.job.plan import NAME, Plan
@@ -115,11 +114,11 @@ def find_jobs(remotes: Mapping[str, Remote]) -> tuple[list[FoundJob], dict[str, 
             return {}
 
     def ask(remote: Remote) -> dict[str, Part]:
-        told = job_folders.ask(remote, "jobs", job_dir(remote.host))
-        containers = {each.job: each for each in engine.containers(remote.engine())}
+        answer = job_folders.ask(remote, "jobs", job_dir(remote.host))
+        by_job = {each.job: each for each in containers.find(remote.engine())}
         return {
-            name: Part(container=containers.get(name), folder=told["jobs"].get(name, {}), now=told["time"])
-            for name in sorted(set(told["jobs"]) | set(containers))
+            name: Part(container=by_job.get(name), folder=answer["jobs"].get(name, {}), now=answer["time"])
+            for name in sorted(set(answer["jobs"]) | set(by_job))
             if NAME.fullmatch(name)
         }
 

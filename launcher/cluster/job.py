@@ -11,7 +11,7 @@ from typing import Any
 from launcher.base.errors import ExitCode
 from launcher.cluster import job_folders
 from launcher.cluster.runtime import DockerRuntime
-from launcher.cluster.transfer.download import Mirror
+from launcher.cluster.transfer.download import FolderDownload
 from launcher.follow.failure import Failure
 from launcher.follow.outcome import Outcome, outcome_of
 from launcher.inventory.hosts import job_dir
@@ -159,9 +159,9 @@ class ClusterJob:
         remote = self.runtime.remotes()[name]
         return job_folders.ask(remote, verb, str(folder.parent), folder.name, *words, files=files)
 
-    def _mirror(self, name: str, target: Path, aside: Path | None = None) -> Mirror:
+    def _mirror(self, name: str, target: Path, aside: Path | None = None) -> FolderDownload:
         source = self._folders.get(name, PurePosixPath("/nowhere")) / "run"  # out of reach: `remote` says so
-        return Mirror(
+        return FolderDownload(
             remote=lambda: self.runtime.remotes()[name], source=source, target=target, aside=aside, taken=OURS
         )
 

@@ -120,7 +120,7 @@ class DockerRuntime:
             self._asking = False
 
     def _find(self, plans: Mapping[str, NodePlan]) -> dict[str, str]:
-        found = on_all(self._chosen(plans), lambda remote: containers.containers(remote.engine(), self._plan.name))
+        found = on_all(self._chosen(plans), lambda remote: containers.find(remote.engine(), self._plan.name))
         # One that was made and never started has nothing to follow.
         return {name: each[0].id for name, each in found.items() if each and each[0].state != "created"}
 
@@ -164,12 +164,12 @@ class DockerRuntime:
 
     def _kill_on(self, remote: Remote) -> None:
         client = remote.engine()
-        for container in containers.containers(client, self._plan.name):
+        for container in containers.find(client, self._plan.name):
             if container.state in {"running", "paused", "restarting"}:
                 containers.kill(client, container)
 
     def _remove_on(self, remote: Remote) -> None:
-        for container in containers.containers(remote.engine(), self._plan.name):
+        for container in containers.find(remote.engine(), self._plan.name):
             containers.remove(remote.engine(), container.id)
 
 
@@ -181,7 +181,7 @@ def _make(remote: Remote, node: NodePlan) -> str:
         made = client.containers.create(**wanted)
     except Trouble as error:
         raise _refused(node.name, error) from error
-    found = containers.containers(client)
+    found = containers.find(client)
     ours = next(each for each in found if each.id == made.id)
     other = containers.in_the_way(found, ours)
     if other is not None:

@@ -26,9 +26,9 @@ def prove_gone(job: FoundJob, reached: Reached) -> ExitCode:
 
     def prove(remote: Remote) -> list[str]:
         client = remote.engine()
-        for container in containers.containers(client, job.name):
+        for container in containers.find(client, job.name):
             containers.remove(client, container.id)
-        left = [f"container {each.id[:12]}" for each in containers.containers(client, job.name)]
+        left = [f"container {each.id[:12]}" for each in containers.find(client, job.name)]
         pids = remote.run(("python3", "-IS", "-c", _PROCESSES, job.name)).text.split()
         left += [f"process {pid}" for pid in pids]
         port = _port(job, remote)

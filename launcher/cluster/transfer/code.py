@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
-from launcher.cluster.transfer.file_tree import Tree, amount, hashed_entry, in_order, unreadable
+from launcher.cluster.transfer.file_tree import FileTree, amount, hashed_entry, in_order, unreadable
 from launcher.on_node.tree_store import PLAIN, Entry, encoded
 
 LARGEST_BYTES = 1_000_000_000
@@ -25,7 +25,7 @@ _JUNK = frozenset(
 """Names of what nobody wants on a node and git may not have been told to ignore."""
 
 
-def list_code(root: Path, script: Path, *, secrets: Path | None = None) -> Tree:
+def list_code(root: Path, script: Path, *, secrets: Path | None = None) -> FileTree:
     """What travels of the code below `root`: what git doesn't ignore, or without git all but junk; and the script.
 
     Args:
@@ -47,7 +47,7 @@ def list_code(root: Path, script: Path, *, secrets: Path | None = None) -> Tree:
     _refuse_too_much(root, found.sizes)
     found.warn_of_lost_targets()
     hashed = (hashed_entry(root, name) for name in found.sizes)
-    return Tree(root=root, entries=in_order((*hashed, *found.links)), warnings=tuple(warnings))
+    return FileTree(root=root, entries=in_order((*hashed, *found.links)), warnings=tuple(warnings))
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import RingmasterError
-from launcher.cluster.transfer.file_tree import Tree, amount, hashed_entry, in_order, mode_of, unreadable
+from launcher.cluster.transfer.file_tree import FileTree, amount, hashed_entry, in_order, mode_of, unreadable
 from launcher.on_node.tree_store import PLAIN, Entry
 
 _SETTLED_S = 2.0
 """A file that is younger may change again without its time of change telling so."""
 
 
-def list_data(path: Path, say: Callable[[str], None]) -> Tree:
+def list_data(path: Path, say: Callable[[str], None]) -> FileTree:
     """Every file below the folder `path`, or that file, under its own name; links are followed.
 
     Args:
@@ -38,7 +38,7 @@ def list_data(path: Path, say: Callable[[str], None]) -> Tree:
         raise RingmasterError(f"DATA: {path}: there are no files in it")
     entries = _hashed(path.parent, walk.files, say)
     folders = (Entry(name, PLAIN) for name in walk.empty)
-    return Tree(root=path.parent, entries=in_order((*entries, *folders)), warnings=tuple(walk.warnings))
+    return FileTree(root=path.parent, entries=in_order((*entries, *folders)), warnings=tuple(walk.warnings))
 
 
 class _Walk:

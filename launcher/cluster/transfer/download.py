@@ -23,7 +23,7 @@ _UNFINISHED = (".part", ".tmp", ".new", ".partial")
 
 
 @dataclass(kw_only=True)
-class Mirror:
+class FolderDownload:
     """One folder of a node, and its image here."""
 
     remote: Callable[[], Remote]

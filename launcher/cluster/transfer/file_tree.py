@@ -16,7 +16,7 @@ _UNITS = {3: "kB", 6: "MB", 9: "GB"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class FileTree:
     """Files that travel together."""
 
     root: Path
@@ -48,7 +48,7 @@ class Tree:
         return os.fsencode(self.root) + b"/" + entry.name
 
 
-def describe(tree: Tree) -> str:
+def describe(tree: FileTree) -> str:
     """How many and how much, for people."""
     return f"{tree.files:,} file{'' if tree.files == 1 else 's'}, {amount(tree.size)}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster.transfer.file_tree import Tree, amount
+from launcher.cluster.transfer.file_tree import FileTree, amount
 from launcher.on_node import tree_store as node_program
 from launcher.on_node.tree_store import END, block, piece
 from launcher.ssh.connection import Remote
@@ -32,9 +32,9 @@ _MENDING = {
 }
 
 
-def place_code(
+def upload_code(
     remotes: Mapping[str, Remote],
-    tree: Tree,
+    tree: FileTree,
     job_dirs: Mapping[str, str],
     name: str,
     *,
@@ -66,8 +66,8 @@ def place_code(
     on_all(remotes, place)
 
 
-def place_data(
-    remotes: Mapping[str, Remote], tree: Tree, data_dirs: Mapping[str, str], addresses: Mapping[str, str], say: Say
+def upload_data(
+    remotes: Mapping[str, Remote], tree: FileTree, data_dirs: Mapping[str, str], addresses: Mapping[str, str], say: Say
 ) -> str:
     """Bring data to all nodes; return where it lies below each node's data folder.
 
@@ -110,7 +110,7 @@ def place_data(
     return f"own/{tree.hash}/{tree.entries[0].path.partition('/')[0]}"
 
 
-def _send_data(remote: Remote, tree: Tree, folder: str, say: Say) -> None:
+def _send_data(remote: Remote, tree: FileTree, folder: str, say: Say) -> None:
     wanted = _Call(remote, ("want", folder, tree.hash), say).ask([block(tree.manifest)])
     if not wanted["complete"]:
         feed = _Feed(remote.name, tree, say)
@@ -128,7 +128,7 @@ class _Feed:
     Nothing is raised where it is sent (in a thread of the connection's): the stream ends early, and `error` says why.
     """
 
-    def __init__(self, name: str, tree: Tree, say: Say) -> None:
+    def __init__(self, name: str, tree: FileTree, say: Say) -> None:
         self.error: RingmasterError | None = None
         self._name, self._tree, self._say = name, tree, say
 

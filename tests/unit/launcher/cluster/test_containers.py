@@ -9,8 +9,9 @@ from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.cluster import containers as engine
+from launcher.cluster import containers
 from launcher.cluster.containers import STALE_S, JobContainer, in_the_way, parse, unix_time
+from launcher.cluster.preflight.gpus import JobOnNode
 from tests.support.engine import MOMENT, FakeEngine, job_container, refusal
 
 
@@ -54,26 +55,26 @@ def test_the_oldest_comes_first_and_one_that_goes_meanwhile_is_left_out(monkeypa
         return inspect(container)
 
     monkeypatch.setattr(fake, "inspect_container", look)
-    assert [each.id for each in engine.containers(fake)] == [first, last]  # type: ignore[arg-type]
-    assert [each.id for each in engine.containers(fake, "b")] == [last]  # type: ignore[arg-type]
+    assert [each.id for each in containers.find(fake)] == [first, last]  # type: ignore[arg-type]
+    assert [each.id for each in containers.find(fake, "b")] == [last]  # type: ignore[arg-type]
 
 
 def test_what_is_gone_or_going_counts_as_removed() -> None:
     fake: Any = FakeEngine()
-    engine.remove(fake, "never")
+    containers.remove(fake, "never")
     kept = fake.put("a")
     fake.refuses["remove"] = refusal(409)
-    engine.remove(fake, kept)
+    containers.remove(fake, kept)
     fake.refuses["remove"] = refusal(500)
     with pytest.raises(APIError):
-        engine.remove(fake, kept)
+        containers.remove(fake, kept)
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "exited"])
 def test_what_runs_ends_at_once_also_what_is_frozen(state: str) -> None:
     fake: Any = FakeEngine()
     one = fake.put("a", state)
-    engine.kill(fake, parse(fake.inspected[one]))
+    containers.kill(fake, parse(fake.inspected[one]))
     assert fake.inspected[one]["State"]["Status"] == "exited"
 
 
@@ -81,10 +82,10 @@ def test_what_is_gone_counts_as_ended_and_a_refusal_does_not() -> None:
     fake: Any = FakeEngine()
     one = fake.put("a")
     found = parse(fake.inspected.pop(one))
-    engine.kill(fake, found)
+    containers.kill(fake, found)
     fake.refuses["kill"] = refusal(500)
     with pytest.raises(APIError):
-        engine.kill(fake, found)
+        containers.kill(fake, found)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +106,9 @@ def test_who_holds_a_node(state: str, age: float, holds: bool) -> None:
 
 
 def test_what_others_need_to_know() -> None:
-    assert job_container(1).as_there == engine.JobThere(name="job1", all_gpus=True)
-    assert job_container(gpus=frozenset("20")).as_there.devices == ("0", "2")
-    assert job_container(gpus=frozenset()).as_there == engine.JobThere(name="job0")
+    assert job_container(1).as_job_on_node == JobOnNode(name="job1", all_gpus=True)
+    assert job_container(gpus=frozenset("20")).as_job_on_node.devices == ("0", "2")
+    assert job_container(gpus=frozenset()).as_job_on_node == JobOnNode(name="job0")
 
 
 MOMENTS = st.integers(0, 20).map(lambda tenth: MOMENT + tenth / 10)

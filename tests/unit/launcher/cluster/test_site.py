@@ -23,7 +23,7 @@ from launcher.on_node import probe
 from launcher.ssh.connection import Finished, LostError
 from tests.support.engine import FakeEngine
 from tests.support.local_remote import LocalRemote
-from tests.support.probe_answers import TOLD
+from tests.support.probe_answers import ANSWER
 
 ID = "sha256:" + "1" * 64
 REFERENCE = "registry.example/train@sha256:" + "2" * 64
@@ -43,11 +43,11 @@ class Node(LocalRemote):
         self.before: dict[str, Callable[[], None]] = {}
         self.after: dict[str, Callable[[], None]] = {}
         """What happens before and after it does something, by verb."""
-        self.told: dict[str, Any] = {
-            **TOLD,
+        self.answer: dict[str, Any] = {
+            **ANSWER,
             "gpus": [],
-            "job_dir": {**TOLD["job_dir"], "path": str(job_dir)},
-            "data_dir": {**TOLD["data_dir"], "path": str(self.data)},
+            "job_dir": {**ANSWER["job_dir"], "path": str(job_dir)},
+            "data_dir": {**ANSWER["data_dir"], "path": str(self.data)},
             "image": {"reference": REFERENCE, "id": ID, "name": "train:local"},
             "interfaces": [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}],
         }
@@ -55,7 +55,7 @@ class Node(LocalRemote):
 
     def run(self, words: Any, **how: Any) -> Finished:
         if words[3] == SOURCE:
-            return Finished(code=0, out=json.dumps(self.told).encode(), err=b"")
+            return Finished(code=0, out=json.dumps(self.answer).encode(), err=b"")
         self.before.get(words[4], lambda: None)()
         done = super().run(words, **how)
         self.after.get(words[4], lambda: None)()
@@ -121,7 +121,7 @@ def planned(cluster: Cluster, asked: Request = BUNDLED) -> tuple[ClusterSite, Pl
 
 
 def test_the_plan_is_made_of_what_the_nodes_tell(cluster: Cluster) -> None:
-    cluster.remotes["node1"].told["time"] = TOLD["time"] + 7.0
+    cluster.remotes["node1"].answer["time"] = ANSWER["time"] + 7.0
     site, made = planned(cluster)
     assert [(node.address, node.interface, node.image, node.node_rank) for node in made.nodes] == [
         ("10.0.0.1", "eth1", REFERENCE, 0),
@@ -130,7 +130,7 @@ def test_the_plan_is_made_of_what_the_nodes_tell(cluster: Cluster) -> None:
     first = made.nodes[0]
     assert first.container is not None
     assert (first.container.image, first.container.user) == (ID, "1000:1000")
-    assert made.port not in TOLD["listening"], "free on the head"
+    assert made.port not in ANSWER["listening"], "free on the head"
     assert f"--master-port={made.port}" in made.nodes[1].argv and "--master-addr=10.0.0.1" in made.nodes[1].argv
     assert (first.environment["RUN_DIR"], first.working_folder) == ("/job/run", "/opt/ringmaster")
     assert "torch 2.9" in site.versions and "CUDA 13.2" in site.versions
@@ -139,7 +139,7 @@ def test_the_plan_is_made_of_what_the_nodes_tell(cluster: Cluster) -> None:
 
 
 def test_what_one_node_lacks_refuses_the_job(cluster: Cluster) -> None:
-    cluster.remotes["node2"].told["comm_env"] = None
+    cluster.remotes["node2"].answer["comm_env"] = None
     with pytest.raises(RingmasterError, match="node2") as raised:
         planned(cluster)
     assert raised.value.exit_code == ExitCode.NOT_STARTED
@@ -267,7 +267,7 @@ def test_code_that_does_not_arrive_takes_the_folders_with_it(
         assert cluster.jobs() == [["job"], ["job"]]
         raise RingmasterError("node2: the connection is lost")
 
-    monkeypatch.setattr(cluster_site, "place_code", fails)
+    monkeypatch.setattr(cluster_site, "upload_code", fails)
     with pytest.raises(RingmasterError, match="node2"):
         place(cluster, Request(program=user_script(script, ())))
     assert cluster.jobs() == [[], []]

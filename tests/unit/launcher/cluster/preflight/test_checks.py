@@ -1,50 +1,52 @@
 """What keeps a job from starting, and what is only said: named per node, with the way to mend it."""
 
 from dataclasses import replace
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster.preflight.checks import Asked, Candidate, Report, free_port, judge, rows
-from launcher.cluster.preflight.gpus import GpuChoice, JobThere, choose, promised_gpus
-from launcher.cluster.preflight.image import names_there
-from launcher.cluster.preflight.node_facts import Folder
-from launcher.cluster.preflight.requirements import Wanted
+from launcher.base.errors import ExitCode
+from launcher.cluster.preflight import checks
+from launcher.cluster.preflight.checks import run_checks
+from launcher.cluster.preflight.findings import Candidate, JobNeeds, Report, rows
+from launcher.cluster.preflight.gpus import GpuChoice, JobOnNode, choose_gpus, promised_gpus
+from launcher.cluster.preflight.image import image_names
+from launcher.cluster.preflight.probe_answer import Folder
+from launcher.cluster.preflight.requirements import Requirements
 from launcher.image.labels import ImageFacts, from_engine
-from launcher.job import rendezvous
-from tests.support.probe_answers import TOLD, host, look
+from tests.support.probe_answers import ANSWER, answer, host
 
 LABELS = {"ringmaster.trainer": "t1", "ringmaster.cuda": "13.2", "ringmaster.packages": '{"torch": "2.15.0"}'}
 IMAGE = ImageFacts(id="sha256:i", digests=frozenset({"sha256:d"}), architecture="amd64", labels=LABELS)
-ASKED = Asked(image="sha256:r", trainer="t1")
-GPU: dict[str, Any] = TOLD["gpus"][0]
+NEEDS = JobNeeds(image="sha256:r", trainer="t1")
+GPU: dict[str, Any] = ANSWER["gpus"][0]
 
 
 def candidate(name: str = "node1", settings: dict[str, Any] | None = None, **told: Any) -> Candidate:
     """A node that is ready but for what `told` says; each has an address of its own."""
-    here, seen = host(name, **settings or {}), look(**told)
+    here, probed = host(name, **settings or {}), answer(**told)
     if "interfaces" not in told:
         number = name.removeprefix("node")
         mine = [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}]
-        seen = look(**{**told, "interfaces": mine})
-    return Candidate(host=here, look=seen, choice=choose(seen, (), "all", promised_gpus(here)), image=IMAGE)
+        probed = answer(**{**told, "interfaces": mine})
+    return Candidate(host=here, answer=probed, choice=choose_gpus(probed, (), "all", promised_gpus(here)), image=IMAGE)
 
 
-def problems(*candidates: Candidate, asked: Asked = ASKED) -> list[str]:
-    return [str(problem) for problem in judge(candidates, asked).problems]
+def problems(*candidates: Candidate, needs: JobNeeds = NEEDS) -> list[str]:
+    return [str(problem) for problem in run_checks(candidates, needs).problems]
 
 
-def warnings(*candidates: Candidate, asked: Asked = ASKED) -> list[str]:
-    report = judge(candidates, asked)
+def warnings(*candidates: Candidate, needs: JobNeeds = NEEDS) -> list[str]:
+    report = run_checks(candidates, needs)
     assert report.problems == ()
     return [str(warning) for warning in report.warnings]
 
 
 def test_ready_nodes() -> None:
     ready = [candidate("node1"), candidate("node2")]
-    report = judge(ready, ASKED)
+    report = run_checks(ready, NEEDS)
     assert report == Report(problems=(), warnings=())
     assert [(row.name, row.state) for row in rows(ready, report)] == [("node1", "ok"), ("node2", "ok")]
 
@@ -53,20 +55,20 @@ class TestProvisioning:
     def test_a_node_that_nobody_has_prepared(self) -> None:
         folder = {"path": "/jobs", "there": False, "writable": False, "free": None}
         (only,) = problems(candidate(comm_env=None, job_dir=folder))
-        assert only == "node1: it is not provisioned: `make provision` (not there: /etc/ringmaster/comm.env, /jobs)"
+        assert only == "node1: it is not provisioned: `make provision` (missing: /etc/ringmaster/comm.env, /jobs)"
 
     def test_a_folder_of_somebody_elses(self) -> None:
         folder = {"path": "/data", "there": True, "writable": False, "free": 10**12}
         (only,) = problems(candidate(data_dir=folder))
-        assert "/data can't be written by ops: `make provision TAGS=job_folders`" in only
+        assert "ops can't write to /data: `make provision TAGS=job_folders`" in only
 
     @pytest.mark.parametrize(("free", "refused"), [(10**9 - 1, True), (10**9, False), (5 * 10**9 - 1, False)])
     def test_room(self, free: int, refused: bool) -> None:
         node = candidate()
         node = replace(
-            node, look=replace(node.look, job_dir=Folder(path="/jobs", there=True, writable=True, free=free))
+            node, answer=replace(node.answer, job_dir=Folder(path="/jobs", there=True, writable=True, free=free))
         )
-        report = judge([node], ASKED)
+        report = run_checks([node], NEEDS)
         assert bool(report.problems) == refused
         said = report.problems or report.warnings
         assert "/jobs has " in said[0].what
@@ -83,7 +85,7 @@ class TestProvisioning:
 
 class TestImage:
     def test_none_is_recorded(self) -> None:
-        report = judge([replace(candidate(), image=None)], Asked(image="", trainer="t1"))
+        report = run_checks([replace(candidate(), image=None)], JobNeeds(image="", trainer="t1"))
         assert [(one.node, "`make image`" in one.what) for one in report.problems] == [("", True)]
         assert report.error.exit_code == ExitCode.USAGE
 
@@ -104,11 +106,13 @@ class TestImage:
 
     def test_a_strangers_image_is_refused_once(self) -> None:
         nodes = [replace(candidate(f"node{number}"), image=replace(IMAGE, labels={})) for number in (1, 2)]
-        (only,) = problems(*nodes, asked=replace(ASKED, packages=Wanted(path=Path("/r.txt"), content=b"pandas")))
+        (only,) = problems(
+            *nodes, needs=replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"pandas"))
+        )
         assert "was not made by `make image`" in only
 
     def test_an_older_trainer_is_said(self) -> None:
-        (only,) = warnings(candidate(), candidate("node2"), asked=replace(ASKED, trainer="t2"))
+        (only,) = warnings(candidate(), candidate("node2"), needs=replace(NEEDS, trainer="t2"))
         assert "another trainer than this checkout: `make image`" in only
 
     def test_another_architecture(self) -> None:
@@ -116,7 +120,9 @@ class TestImage:
         assert only.startswith("node2: the image is for amd64, this node is arm64")
 
     def test_packages_that_it_lacks(self) -> None:
-        (only,) = problems(candidate(), asked=replace(ASKED, packages=Wanted(path=Path("/r.txt"), content=b"pandas")))
+        (only,) = problems(
+            candidate(), needs=replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"pandas"))
+        )
         assert only == "/r.txt asks for pandas: `make image REQUIREMENTS=/r.txt` puts it in"
 
     def test_as_the_engine_shows_it(self) -> None:
@@ -125,9 +131,9 @@ class TestImage:
         assert from_engine({**shown, "RepoDigests": None, "Config": {"Labels": None}}).labels == {}
 
     def test_a_node_that_was_handed_it_knows_it_by_another_name(self) -> None:
-        assert names_there(look(), "sha256:r") == ("sha256:r", "sha256:i", "here@sha256:n")
-        assert names_there(look(), "sha256:else") == ("sha256:else",)
-        assert names_there(look(image=None), "sha256:r") == ("sha256:r",)
+        assert image_names(answer(), "sha256:r") == ("sha256:r", "sha256:i", "here@sha256:n")
+        assert image_names(answer(), "sha256:else") == ("sha256:else",)
+        assert image_names(answer(image=None), "sha256:r") == ("sha256:r",)
 
 
 class TestGpus:
@@ -137,7 +143,7 @@ class TestGpus:
 
     def test_it_is_only_said_to_whoever_chose_from_the_rest(self) -> None:
         node = candidate(settings={"gpus": 2}, gpus=[GPU])
-        (only,) = warnings(replace(node, choice=choose(node.look, (), "1", 2)))
+        (only,) = warnings(replace(node, choice=choose_gpus(node.answer, (), "1", 2)))
         assert "the inventory promises 2 GPUs" in only
 
     def test_somebody_elses_process(self) -> None:
@@ -170,7 +176,7 @@ class TestGpus:
 
     def test_a_driver_that_nobody_uses_may_be_old(self) -> None:
         node = candidate(gpus=[{**GPU, "driver": "418.39"}])
-        assert problems(replace(node, choice=GpuChoice(asked=True))) == []
+        assert problems(replace(node, choice=GpuChoice(by_user=True))) == []
 
     def test_models_that_differ_are_said(self) -> None:
         (only,) = warnings(candidate(), candidate("node2", gpus=[{**GPU, "model": "T4"}]))
@@ -179,32 +185,32 @@ class TestGpus:
 
 class TestSecondJob:
     def test_is_refused_with_the_firsts_name(self) -> None:
-        (only,) = problems(replace(candidate(), jobs=(JobThere(name="swift-otter", all_gpus=True),)))
+        (only,) = problems(replace(candidate(), jobs=(JobOnNode(name="swift-otter", all_gpus=True),)))
         assert only.startswith("node1: job swift-otter runs there on all GPUs: `make status` shows it, ")
         assert "`make stop NAME=swift-otter`" in only
 
     def test_may_have_gpus_of_its_own(self) -> None:
-        node, first = candidate(), JobThere(name="swift-otter", devices=("0",))
-        second = choose(node.look, [first], "1", None)
+        node, first = candidate(), JobOnNode(name="swift-otter", devices=("0",))
+        second = choose_gpus(node.answer, [first], "1", None)
         assert problems(replace(node, choice=second, jobs=(first,))) == []
 
     def test_its_processes_are_no_strangers(self) -> None:
         held = [{"gpu": "GPU-a", "pid": 7, "name": "python3", "memory_mib": 40000}]
-        (only,) = problems(replace(candidate(gpu_processes=held), jobs=(JobThere(name="j", all_gpus=True),)))
+        (only,) = problems(replace(candidate(gpu_processes=held), jobs=(JobOnNode(name="j", all_gpus=True),)))
         assert "job j runs there" in only
 
 
 class TestBetweenNodes:
     def test_one_address_for_two_nodes(self) -> None:
         mine = [{"name": "eth1", "mtu": 1500, "addresses": ["172.17.0.1/16"]}]
-        report = judge([candidate(interfaces=mine), candidate("node2", interfaces=mine)], ASKED)
+        report = run_checks([candidate(interfaces=mine), candidate("node2", interfaces=mine)], NEEDS)
         (only,) = report.problems
         assert only.what.startswith("node1 and node2 both say that the others reach them at 172.17.0.1 (eth1, eth1)")
         assert report.error.exit_code == ExitCode.USAGE
 
     @pytest.mark.parametrize(("ahead", "said"), [(5.0, False), (-5.0, False), (30.0, True), (-30.0, True)])
     def test_clocks(self, ahead: float, said: bool) -> None:
-        found = warnings(candidate(), candidate("node2", time=TOLD["time"] + ahead))
+        found = warnings(candidate(), candidate("node2", time=ANSWER["time"] + ahead))
         fast, slow = ("node2", "node1") if ahead > 0 else ("node1", "node2")
         assert [one.startswith(f"{fast}: its clock is 30 s ahead of {slow}'s") for one in found] == [True] * said
 
@@ -242,14 +248,14 @@ class TestBetweenNodes:
 
 def test_what_could_not_be_looked_at_is_said() -> None:
     assert warnings(candidate(listening=None, troubles={"listening": "no such file"})) == [
-        "node1: its listening could not be found out: no such file"
+        "node1: the probe could not find out its listening: no such file"
     ]
 
 
 def test_all_problems_are_shown_together() -> None:
     broken = candidate("node2", {"gpus": 3}, comm_env=None)
     nodes = [candidate(), broken, replace(candidate("node3"), image=None)]
-    report = judge(nodes, ASKED)
+    report = run_checks(nodes, NEEDS)
     table = rows(nodes, report)
     assert [(row.name, row.state) for row in table] == [
         ("node1", "ok"),
@@ -257,28 +263,22 @@ def test_all_problems_are_shown_together() -> None:
         ("node2", "refused"),
         ("node3", "refused"),
     ]
-    assert str(report.error) == "node2, node3: not ready (see the table); nothing was started"
+    assert str(report.error) == "node2, node3: can't run the job (see the table); nothing was started"
     assert report.error.exit_code == ExitCode.NOT_STARTED
 
 
 def test_a_single_problem_is_the_error_itself() -> None:
-    report = judge([replace(candidate(), image=None)], ASKED)
+    report = run_checks([replace(candidate(), image=None)], NEEDS)
     assert str(report.error) == str(report.problems[0])
 
 
 def test_usage_and_an_unready_node_together_are_unready() -> None:
     node = replace(candidate(comm_env=None), image=None)
-    assert judge([node], Asked(image="", trainer="t1")).error.exit_code == ExitCode.NOT_STARTED
+    assert run_checks([node], JobNeeds(image="", trainer="t1")).error.exit_code == ExitCode.NOT_STARTED
 
 
-class TestPort:
-    def test_the_only_pair_left_is_found_wherever_the_search_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous, "PORTS", range(100, 105))
-        assert {free_port({100, 103, 104}, "node1") for _ in range(50)} == {101}
-        assert {free_port((), "node1") for _ in range(500)} == set(range(100, 105))
-
-    def test_none_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous, "PORTS", range(100, 102))
-        with pytest.raises(RingmasterError, match="every port from 100 to 101 on node1") as raised:
-            free_port({100, 101}, "node1")
-        assert raised.value.exit_code == ExitCode.NOT_STARTED
+def test_every_check_that_is_written_is_run() -> None:
+    public = {name: each for name, each in vars(checks).items() if isfunction(each) and not name.startswith("_")}
+    written = {each for each in public.values() if each.__module__ == checks.__name__} - {run_checks}
+    assert written == set(checks.CHECKS)
+    assert len(checks.CHECKS) == len(written)

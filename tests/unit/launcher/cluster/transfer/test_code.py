@@ -11,7 +11,7 @@ import pytest
 from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import code, file_tree
 from launcher.cluster.transfer.code import list_code
-from launcher.cluster.transfer.file_tree import Tree, amount, describe
+from launcher.cluster.transfer.file_tree import FileTree, amount, describe
 from launcher.on_node.tree_store import parse
 
 HOSTILE = ("-rf", "a b", "q\"uo'te", "new\nline", "$(x)", "ü训练", b"\xff\xfe".decode("utf-8", "surrogateescape"))
@@ -38,11 +38,11 @@ def repo(tmp_path: Path) -> Path:
     return root
 
 
-def names(tree: Tree) -> list[str]:
+def names(tree: FileTree) -> list[str]:
     return [entry.path for entry in tree.entries]
 
 
-def links(tree: Tree) -> dict[str, str]:
+def links(tree: FileTree) -> dict[str, str]:
     return {entry.path: entry.link for entry in tree.entries if entry.link}
 
 

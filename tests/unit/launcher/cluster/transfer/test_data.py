@@ -7,7 +7,7 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import data as data_tree
-from launcher.cluster.transfer.file_tree import Tree
+from launcher.cluster.transfer.file_tree import FileTree
 from launcher.on_node.tree_store import parse
 
 
@@ -40,11 +40,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def list_data(path: Path) -> Tree:
+def list_data(path: Path) -> FileTree:
     return data_tree.list_data(path, lambda text: None)
 
 
-def names(tree: Tree) -> list[str]:
+def names(tree: FileTree) -> list[str]:
     return [entry.path for entry in tree.entries]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import paramiko
 import pytest
 
-from launcher.cluster.transfer.download import Mirror
+from launcher.cluster.transfer.download import FolderDownload
 from tests.support.sftp import FakeSftp
 
 
@@ -22,7 +22,7 @@ class Node:
         self.here.mkdir(parents=True)
         self.client = FakeSftp()
         self.connections = 0
-        self.mirror = Mirror(remote=self._remote, source=PurePosixPath(self.run), target=self.here)
+        self.mirror = FolderDownload(remote=self._remote, source=PurePosixPath(self.run), target=self.here)
 
     def _remote(self) -> Any:
         self.connections += 1

@@ -16,8 +16,8 @@ from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import upload
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
-from launcher.cluster.transfer.file_tree import Tree
-from launcher.cluster.transfer.upload import place_code, place_data
+from launcher.cluster.transfer.file_tree import FileTree
+from launcher.cluster.transfer.upload import upload_code, upload_data
 
 
 class FakeRemote:
@@ -62,14 +62,14 @@ class Cluster:
         self.data = {name: str(folder / name / "data") for name in names}
         self.said: list[str] = []
 
-    def code(self, tree: Tree, name: str) -> list[list[str]]:
+    def code(self, tree: FileTree, name: str) -> list[list[str]]:
         """Place code; the verbs that took on each node."""
-        place_code(self.remotes, tree, self.jobs, name, say=self.said.append)
+        upload_code(self.remotes, tree, self.jobs, name, say=self.said.append)
         return self.verbs()
 
-    def own(self, tree: Tree) -> list[list[str]]:
+    def own(self, tree: FileTree) -> list[list[str]]:
         """Place data; the verbs that took on each node."""
-        self.path = place_data(self.remotes, tree, self.data, {name: name for name in self.data}, self.said.append)
+        self.path = upload_data(self.remotes, tree, self.data, {name: name for name in self.data}, self.said.append)
         return self.verbs()
 
     def verbs(self) -> list[list[str]]:
@@ -110,7 +110,7 @@ def code(tmp_path: Path) -> Path:
     return root
 
 
-def listed(code: Path) -> Tree:
+def listed(code: Path) -> FileTree:
     return list_code(code, code / "train.py")
 
 
@@ -137,7 +137,7 @@ def test_of_a_changed_tree_only_the_changed_file_is_sent(cluster: Cluster, code:
     cluster.code(listed(code), "first")
     (code / "train.py").write_text("import pack, os")
     tree = listed(code)
-    place_code(cluster.remotes, tree, cluster.jobs, "second", say=cluster.said.append)
+    upload_code(cluster.remotes, tree, cluster.jobs, "second", say=cluster.said.append)
     manifest = len(upload.block(tree.manifest))
     assert {remote.sent for remote in cluster.remotes.values()} == {2 * manifest + 64 + len(" 15\nimport pack, os")}
     assert (Path(cluster.jobs["node3"]) / "second/code/train.py").read_text() == "import pack, os"
@@ -205,7 +205,7 @@ def test_a_single_file_is_data_too(cluster: Cluster, data: Path) -> None:
 def test_data_that_one_node_has_is_not_sent_at_all(cluster: Cluster, data: Path) -> None:
     tree = list_data(data, cluster.said.append)
     third = {"node3": cluster.remotes["node3"]}
-    place_data(third, tree, cluster.data, {"node3": "node3"}, cluster.said.append)
+    upload_data(third, tree, cluster.data, {"node3": "node3"}, cluster.said.append)
     cluster.verbs()
     assert cluster.own(tree) == [["have", "fetch"], ["have", "fetch"], ["have"]]
 
@@ -227,7 +227,7 @@ def test_data_that_changes_on_its_way_is_an_error_and_goes_on_from_there(cluster
         cluster.own(tree)
     (data / "sub/a").write_bytes(whole)
     cluster.verbs()
-    place_data(cluster.remotes, tree, cluster.data, {name: name for name in cluster.data}, cluster.said.append)
+    upload_data(cluster.remotes, tree, cluster.data, {name: name for name in cluster.data}, cluster.said.append)
     assert cluster.remotes["node1"].sent < 2_000_000
     assert cluster.verbs()[0] == ["have", "want", "take"]
 

@@ -74,10 +74,10 @@ class TestChoosing:
 
     def test_by_name(self) -> None:
         assert choose_job([self.one, self.two, self.old], "old", running=True) is self.old
-        with pytest.raises(RingmasterError, match="NAME=no: no node knows such a job; there are: one, old") as raised:
+        with pytest.raises(RingmasterError, match="NAME=no: no node knows such a job; known jobs: one, old") as raised:
             choose_job([self.one, self.old], "no", running=False)
         assert raised.value.exit_code == ExitCode.USAGE
-        with pytest.raises(RingmasterError, match="there are: none"):
+        with pytest.raises(RingmasterError, match="known jobs: none"):
             choose_job([], "no", running=False)
 
     @pytest.mark.parametrize("running", [True, False])
@@ -86,7 +86,7 @@ class TestChoosing:
 
     @pytest.mark.parametrize("running", [True, False])
     def test_of_several_that_run_none_is_guessed(self, running: bool) -> None:
-        with pytest.raises(RingmasterError, match=r"2 jobs run \(one, two\): say which with NAME="):
+        with pytest.raises(RingmasterError, match=r"2 jobs are running \(one, two\): choose one with NAME="):
             choose_job([self.one, self.two], "", running=running)
 
     def test_the_newest_where_none_runs_but_only_to_look_at(self) -> None:

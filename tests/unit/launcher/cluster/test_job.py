@@ -156,7 +156,7 @@ def test_what_nobody_has_written_down_nobody_knows(
         (nodes.dirs["node1"] / "job/summary.json").write_text(content)
     outcome = nodes.job().collect(SUCCEEDED)
     assert (outcome.state, outcome.exit_code) == ("failed", ExitCode.CLUSTER)
-    assert outcome.failure and outcome.failure.reason == "its containers are gone, and with them how it ended"
+    assert outcome.failure and outcome.failure.reason == "its containers are gone, so nobody knows how it ended"
 
 
 def test_a_summary_counts_only_where_the_containers_are_gone(nodes: Nodes) -> None:

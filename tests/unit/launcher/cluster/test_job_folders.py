@@ -106,7 +106,7 @@ def test_what_is_no_answer_is_said_with_the_nodes_name(out: bytes) -> None:
 
     remote: Any = Talking(Path("/jobs"))
     with pytest.raises(
-        RingmasterError, match=r"^node1: answers .*what its shell prints for commands must go"
+        RingmasterError, match=r"^node1: its answer is .*its shell must print nothing when it runs a command"
     ) as raised:
         ask(remote, "jobs", "/jobs")
     assert raised.value.exit_code == ExitCode.NOT_STARTED

@@ -151,9 +151,13 @@ def test_links_stay_inside_or_become_what_they_lead_to(tmp_path: Path, repo: Pat
     assert next(entry for entry in tree.entries if entry.path == "file").size == len("x.py")
     assert "outside" not in names(tree) and "outside/x.py" not in names(tree)
     said = "\n".join(tree.warnings)
-    for name, what in (("outside", "a link to a folder"), ("lost", "leads nowhere"), ("broken", "which is not there")):
+    for name, what in (
+        ("outside", "a link to a folder"),
+        ("lost", "a link to nothing"),
+        ("broken", "which doesn't exist"),
+    ):
         assert f"{root / name}: a link" in said and what in said
-    assert f"{root / 'file'}: a link out of {root}: the file behind it ({outside}) goes" in tree.warnings
+    assert f"{root / 'file'}: a link out of {root}: the file behind it ({outside}) travels instead" in tree.warnings
     assert parse(tree.manifest) == tree.entries
 
 
@@ -161,7 +165,7 @@ def test_a_link_to_what_git_ignores_is_said(repo: Path) -> None:
     script = write(repo, "data/x", "train.py")
     (repo / ".gitignore").write_text("data/\n")
     (repo / "input").symlink_to("data")
-    assert list_code(repo, script).warnings == (f"{repo / 'input'}: a link to data, which is not there or ignored",)
+    assert list_code(repo, script).warnings == (f"{repo / 'input'}: a link to data, which doesn't exist or is ignored",)
 
 
 def test_a_script_behind_links(tmp_path: Path, repo: Path) -> None:

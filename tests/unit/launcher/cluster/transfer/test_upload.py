@@ -172,7 +172,7 @@ def test_errors_name_the_node_and_the_mending(cluster: Cluster, code: Path, monk
             cluster.code(listed(code), "full")
     with monkeypatch.context() as patch:
         patch.setattr(upload, "SOURCE", "import nonsense")
-        with pytest.raises(RingmasterError, match=r"node1: files can't be brought there: .*No module named 'nonsense'"):
+        with pytest.raises(RingmasterError, match=r"node1: files can't be sent there: .*No module named 'nonsense'"):
             cluster.code(listed(code), "broken")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(subprocess.Popen, "__init__", _with_shell(subprocess.Popen.__init__))

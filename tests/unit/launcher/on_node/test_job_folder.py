@@ -105,7 +105,7 @@ def test_a_node_that_was_not_provisioned_is_told_so(tmp_path: Path) -> None:
     node = Node(tmp_path / "jobs")
     node.jobs.rmdir()
     done = node.try_to_prepare("job")
-    assert done.returncode == 3 and b"is not there; make provision makes it" in done.stderr
+    assert done.returncode == 3 and b"does not exist; make provision creates it" in done.stderr
 
 
 @pytest.mark.parametrize(

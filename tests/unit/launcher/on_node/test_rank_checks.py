@@ -190,7 +190,7 @@ class TestGpus:
             (FakeCuda(count=0, version=13000, init=100), (0, 13000, "cuInit: CUDA_ERROR_NO_DEVICE")),
             (FakeCuda(count=0, version=13000, init=12345), (0, 13000, "cuInit: 12345")),
             (OSError("libcuda.so.1: cannot open shared object file: No such file or directory"),
-             (0, 0, "libcuda.so.1 is not there")),
+             (0, 0, "there is no libcuda.so.1")),
             (OSError("libcuda.so.1: file too short"), (0, 0, "libcuda.so.1: file too short")),
         ],
     )  # fmt: skip

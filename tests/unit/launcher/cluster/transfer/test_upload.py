@@ -161,7 +161,7 @@ def test_code_that_is_gone_on_its_way_is_an_error(cluster: Cluster, code: Path) 
 
 def test_errors_name_the_node_and_the_mending(cluster: Cluster, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.code(listed(code), "job")
-    with pytest.raises(RingmasterError, match=r"node2: .*node2/jobs/job/code: is there already; give") as raised:
+    with pytest.raises(RingmasterError, match=r"node2: .*node2/jobs/job/code: exists already; give") as raised:
         cluster.code(listed(code), "job")
     assert raised.value.exit_code == 3
     program = 'raise OSError(28, os.strerror(28), "/var/x")'

@@ -1,4 +1,4 @@
-"""What an engine is asked about jobs' containers; of two launchers one gives way. The engine is a fake."""
+"""Jobs' containers on a node; one of two launchers gives way. The engine is a fake."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +18,8 @@ from tests.support.engine import MOMENT, FakeEngine, job_container, refusal
 def test_what_inspect_says_is_read() -> None:
     fake = FakeEngine(now=1.5)
     chosen = [{"Count": 0, "DeviceIDs": ["0", "2"]}, {"DeviceIDs": None}]
-    found = parse(fake.inspected[fake.put("a", "exited", 137, chosen)])
-    assert found == JobContainer(
+    container = parse(fake.inspected[fake.put("a", "exited", 137, chosen)])
+    assert container == JobContainer(
         id="node1-a-0",
         job="a",
         node="node1",
@@ -81,11 +81,11 @@ def test_what_runs_ends_at_once_also_what_is_frozen(state: str) -> None:
 def test_what_is_gone_counts_as_ended_and_a_refusal_does_not() -> None:
     fake: Any = FakeEngine()
     one = fake.put("a")
-    found = parse(fake.inspected.pop(one))
-    containers.kill(fake, found)
+    container = parse(fake.inspected.pop(one))
+    containers.kill(fake, container)
     fake.refuses["kill"] = refusal(500)
     with pytest.raises(APIError):
-        containers.kill(fake, found)
+        containers.kill(fake, container)
 
 
 @pytest.mark.parametrize(
@@ -116,21 +116,21 @@ GPUS = st.one_of(st.none(), st.frozensets(st.sampled_from("0123")))
 ONE = st.tuples(MOMENTS, GPUS, st.integers(0, 20))
 
 
-def refused(made: Sequence[tuple[float, frozenset[str] | None, int]], started: int) -> list[bool]:
-    """Who gives way, if each looks some tenths of a second after its own container was made.
+def refused(launches: Sequence[tuple[float, frozenset[str] | None, int]], started: int) -> list[bool]:
+    """Return who gives way if each looks some tenths of a second after its own container was created.
 
     Args:
         started: bits; whose container runs already when others look.
     """
-    all_of_them = [job_container(number, created, gpus=gpus) for number, (created, gpus, _) in enumerate(made)]
+    all_of_them = [job_container(number, created, gpus=gpus) for number, (created, gpus, _) in enumerate(launches)]
     gives_way = []
-    for ours, (created, _, later) in zip(all_of_them, made, strict=True):
-        seen = [
+    for ours, (created, _, later) in zip(all_of_them, launches, strict=True):
+        visible = [
             replace(each, state="running") if started >> number & 1 and each is not ours else each
             for number, each in enumerate(all_of_them)
             if each.created <= created + later / 10
         ]
-        gives_way.append(in_the_way(seen[::-1], ours) is not None)
+        gives_way.append(in_the_way(visible[::-1], ours) is not None)
     return gives_way
 
 
@@ -138,19 +138,19 @@ def conflict(one: frozenset[str] | None, other: frozenset[str] | None) -> bool:
     return not (one and other and not one & other)
 
 
-@given(made=st.lists(ONE, min_size=1, max_size=4), started=st.integers(0, 15))
-def test_whatever_the_order_of_looks_at_most_one_goes_on(made: list[Any], started: int) -> None:
-    gives_way = refused(made, started)
-    go_on = [gpus for (_, gpus, _), refuses in zip(made, gives_way, strict=True) if not refuses]
+@given(launches=st.lists(ONE, min_size=1, max_size=4), started=st.integers(0, 15))
+def test_whatever_the_order_of_looks_at_most_one_goes_on(launches: list[Any], started: int) -> None:
+    gives_way = refused(launches, started)
+    go_on = [gpus for (_, gpus, _), refuses in zip(launches, gives_way, strict=True) if not refuses]
     assert not any(conflict(one, other) for number, one in enumerate(go_on) for other in go_on[:number])
-    oldest = min(range(len(made)), key=lambda number: (made[number][0], f"c{number}"))
+    oldest = min(range(len(launches)), key=lambda number: (launches[number][0], f"c{number}"))
     assert not gives_way[oldest], "never all of them"
 
 
-@given(made=st.tuples(ONE, ONE), started=st.integers(0, 3))
-def test_of_two_one_gives_way_and_none_if_each_chose_gpus_of_its_own(made: tuple[Any, Any], started: int) -> None:
-    (_, one, _), (_, other, _) = made
-    assert sum(refused(made, started)) == conflict(one, other)
+@given(launches=st.tuples(ONE, ONE), started=st.integers(0, 3))
+def test_of_two_one_gives_way_and_none_if_each_chose_gpus_of_its_own(launches: tuple[Any, Any], started: int) -> None:
+    (_, one, _), (_, other, _) = launches
+    assert sum(refused(launches, started)) == conflict(one, other)
 
 
 def test_what_a_killed_launcher_left_is_not_in_the_way_for_ever() -> None:

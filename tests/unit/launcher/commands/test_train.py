@@ -216,7 +216,7 @@ class OnNodes:
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
     made = Nodes(tmp_path)
     yield made
-    for each in made.made:
+    for each in made.jobs:
         each._ended.set()
 
 

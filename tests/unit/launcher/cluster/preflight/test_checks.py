@@ -1,4 +1,4 @@
-"""What keeps a job from starting, and what is only said: named per node, with the way to mend it."""
+"""What keeps a job from starting, and what only warns: named for each node, with the way to fix it."""
 
 from dataclasses import replace
 from inspect import isfunction
@@ -24,13 +24,13 @@ NEEDS = JobNeeds(image="sha256:r", trainer="t1")
 GPU: dict[str, Any] = ANSWER["gpus"][0]
 
 
-def candidate(name: str = "node1", settings: dict[str, Any] | None = None, **told: Any) -> Candidate:
-    """A node that is ready but for what `told` says; each has an address of its own."""
-    here, probed = host(name, **settings or {}), answer(**told)
-    if "interfaces" not in told:
+def candidate(name: str = "node1", settings: dict[str, Any] | None = None, **fields: Any) -> Candidate:
+    """Return a node that passes every check except for what `fields` change; each has an address of its own."""
+    here, probed = host(name, **settings or {}), answer(**fields)
+    if "interfaces" not in fields:
         number = name.removeprefix("node")
         mine = [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}]
-        probed = answer(**{**told, "interfaces": mine})
+        probed = answer(**{**fields, "interfaces": mine})
     return Candidate(host=here, answer=probed, choice=choose_gpus(probed, (), "all", promised_gpus(here)), image=IMAGE)
 
 
@@ -44,11 +44,11 @@ def warnings(*candidates: Candidate, needs: JobNeeds = NEEDS) -> list[str]:
     return [str(warning) for warning in report.warnings]
 
 
-def test_ready_nodes() -> None:
-    ready = [candidate("node1"), candidate("node2")]
-    report = run_checks(ready, NEEDS)
+def test_nodes_that_pass_every_check() -> None:
+    nodes = [candidate("node1"), candidate("node2")]
+    report = run_checks(nodes, NEEDS)
     assert report == Report(problems=(), warnings=())
-    assert [(row.name, row.state) for row in rows(ready, report)] == [("node1", "ok"), ("node2", "ok")]
+    assert [(row.name, row.state) for row in rows(nodes, report)] == [("node1", "ok"), ("node2", "ok")]
 
 
 class TestProvisioning:
@@ -70,9 +70,9 @@ class TestProvisioning:
         )
         report = run_checks([node], NEEDS)
         assert bool(report.problems) == refused
-        said = report.problems or report.warnings
-        assert "/jobs has " in said[0].what
-        assert "GB free" in said[0].what
+        findings = report.problems or report.warnings
+        assert "/jobs has " in findings[0].what
+        assert "GB free" in findings[0].what
 
     def test_the_clusters_interface_is_gone(self) -> None:
         (only,) = problems(candidate(settings={"interface": "ib0"}))
@@ -111,7 +111,7 @@ class TestImage:
         )
         assert "was not made by `make image`" in only
 
-    def test_an_older_trainer_is_said(self) -> None:
+    def test_an_older_trainer_is_a_warning(self) -> None:
         (only,) = warnings(candidate(), candidate("node2"), needs=replace(NEEDS, trainer="t2"))
         assert "another trainer than this checkout: `make image`" in only
 
@@ -141,7 +141,7 @@ class TestGpus:
         (only,) = problems(candidate(), candidate("node2", {"gpus": 2}, gpus=[GPU]))
         assert only.startswith("node2: the inventory promises 2 GPUs (ringmaster_gpus), nvidia-smi shows 1 (0 GPU-a)")
 
-    def test_it_is_only_said_to_whoever_chose_from_the_rest(self) -> None:
+    def test_it_only_warns_if_the_user_chose_from_the_rest(self) -> None:
         node = candidate(settings={"gpus": 2}, gpus=[GPU])
         (only,) = warnings(replace(node, choice=choose_gpus(node.answer, (), "1", 2)))
         assert "the inventory promises 2 GPUs" in only
@@ -151,12 +151,12 @@ class TestGpus:
         (only,) = problems(candidate(gpu_processes=held))
         assert only == "node1: GPU 1 is held by python3 (pid 4242, 40000 MiB): end it, or choose other GPUs (GPUS=)"
 
-    def test_memory_that_nobody_claims_is_said(self) -> None:
+    def test_memory_that_nobody_claims_is_a_warning(self) -> None:
         (only,) = warnings(candidate(gpus=[{**GPU, "used_mib": 1025}]))
         assert "1025 MiB of GPU 0 are in use" in only
 
     @pytest.mark.parametrize(
-        ("cuda", "driver", "said"),
+        ("cuda", "driver", "reason"),
         [
             ("13.0", "580.65.06", ""),
             ("13.0", "575.57.08", "needs 580 or newer: `make image CUDA=12`, or install a newer driver"),
@@ -169,16 +169,16 @@ class TestGpus:
             ("13.0", "[N/A]", ""),
         ],
     )
-    def test_the_driver_and_the_images_cuda(self, cuda: str, driver: str, said: str) -> None:
+    def test_the_driver_and_the_images_cuda(self, cuda: str, driver: str, reason: str) -> None:
         image = replace(IMAGE, labels={**LABELS, "ringmaster.cuda": cuda})
-        found = problems(replace(candidate(gpus=[{**GPU, "driver": driver}]), image=image))
-        assert [said in one and f"its driver {driver} is too old" in one for one in found] == [True] * bool(said)
+        texts = problems(replace(candidate(gpus=[{**GPU, "driver": driver}]), image=image))
+        assert [reason in one and f"its driver {driver} is too old" in one for one in texts] == [True] * bool(reason)
 
     def test_a_driver_that_nobody_uses_may_be_old(self) -> None:
         node = candidate(gpus=[{**GPU, "driver": "418.39"}])
         assert problems(replace(node, choice=GpuChoice(by_user=True))) == []
 
-    def test_models_that_differ_are_said(self) -> None:
+    def test_models_that_differ_are_a_warning(self) -> None:
         (only,) = warnings(candidate(), candidate("node2", gpus=[{**GPU, "model": "T4"}]))
         assert only == "GPU models differ (node1: A100; node2: T4): each step waits for the slowest"
 
@@ -208,11 +208,11 @@ class TestBetweenNodes:
         assert only.what.startswith("node1 and node2 both say that the others reach them at 172.17.0.1 (eth1, eth1)")
         assert report.error.exit_code == ExitCode.USAGE
 
-    @pytest.mark.parametrize(("ahead", "said"), [(5.0, False), (-5.0, False), (30.0, True), (-30.0, True)])
-    def test_clocks(self, ahead: float, said: bool) -> None:
-        found = warnings(candidate(), candidate("node2", time=ANSWER["time"] + ahead))
+    @pytest.mark.parametrize(("ahead", "warns"), [(5.0, False), (-5.0, False), (30.0, True), (-30.0, True)])
+    def test_clocks(self, ahead: float, warns: bool) -> None:
+        texts = warnings(candidate(), candidate("node2", time=ANSWER["time"] + ahead))
         fast, slow = ("node2", "node1") if ahead > 0 else ("node1", "node2")
-        assert [one.startswith(f"{fast}: its clock is 30 s ahead of {slow}'s") for one in found] == [True] * said
+        assert [one.startswith(f"{fast}: its clock is 30 s ahead of {slow}'s") for one in texts] == [True] * warns
 
     def test_cores(self) -> None:
         (only,) = warnings(candidate(), candidate("node2", cores=2))
@@ -246,7 +246,7 @@ class TestBetweenNodes:
         assert warnings(candidate(), candidate("node2", interfaces=far)) == []
 
 
-def test_what_could_not_be_looked_at_is_said() -> None:
+def test_what_could_not_be_looked_at_is_a_warning() -> None:
     assert warnings(candidate(listening=None, troubles={"listening": "no such file"})) == [
         "node1: the probe could not find out its listening: no such file"
     ]
@@ -272,7 +272,7 @@ def test_a_single_problem_is_the_error_itself() -> None:
     assert str(report.error) == str(report.problems[0])
 
 
-def test_usage_and_an_unready_node_together_are_unready() -> None:
+def test_a_usage_error_and_a_failed_check_together_exit_as_the_check() -> None:
     node = replace(candidate(comm_env=None), image=None)
     assert run_checks([node], JobNeeds(image="", trainer="t1")).error.exit_code == ExitCode.NOT_STARTED
 

@@ -1,4 +1,4 @@
-"""Which GPUs a job gets, beside other jobs and other people's processes."""
+"""Which GPUs a job gets, given other jobs and other people's processes."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_what_is_not_there(gpus: str, settings: dict[str, Any], problem: str) ->
     assert choice.devices == ()
 
 
-def test_a_broken_driver_is_no_want_of_gpus() -> None:
+def test_a_broken_driver_is_no_lack_of_gpus() -> None:
     broken = answer(gpus=None, troubles={"gpus": "NVIDIA-SMI has failed."})
     assert "nvidia-smi fails (NVIDIA-SMI has failed): " in choose_gpus(broken, (), "all", None).problem
     assert choose_gpus(broken, (), "0", None).problem == ""
@@ -81,13 +81,13 @@ def test_strangers_are_named_and_our_own_jobs_are_not() -> None:
 
 def test_memory_in_use_that_nobody_claims() -> None:
     full = [{**gpu, "used_mib": 2000} for gpu in ANSWER["gpus"]]
-    seen = answer(gpus=full, gpu_processes=[BUSY])
+    probed = answer(gpus=full, gpu_processes=[BUSY])
     choice = GpuChoice(devices=("0", "1"))
-    assert unclaimed_memory(seen, choice, (), mib=1024) == [
+    assert unclaimed_memory(probed, choice, (), mib=1024) == [
         "2000 MiB of GPU 1 are in use, by no process that nvidia-smi names"
     ]
-    assert unclaimed_memory(seen, choice, (), mib=2000) == []
-    assert unclaimed_memory(seen, choice, (JobOnNode(name="j", all_gpus=True),), mib=1024) == []
+    assert unclaimed_memory(probed, choice, (), mib=2000) == []
+    assert unclaimed_memory(probed, choice, (JobOnNode(name="j", all_gpus=True),), mib=1024) == []
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_what_is_there(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("pandas\n", "asks for pandas: `make image REQUIREMENTS=/code/requirements.txt`"),
         ("torch==2.14.0\n", "torch==2.14.0 (the image has 2.15.0+cu132)"),
@@ -51,8 +51,8 @@ def test_what_is_there(text: str) -> None:
         ("-r base.txt\nwidget\n", "asks for widget:"),
     ],
 )
-def test_what_is_missing_is_named_with_the_command(text: str, said: str) -> None:
-    assert said in lacks(text)
+def test_what_is_missing_is_named_with_the_command(text: str, reason: str) -> None:
+    assert reason in lacks(text)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a job writes on its node comes home: new and changed files, each whole or not. The node is a folder here."""
+"""Fetching what a job writes on its node: new and changed files, each whole or not. The node is a folder here."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ class Node:
         return path
 
     def fetch(self, below: str = "", *, finished: bool = True) -> list[str]:
-        """Fetch; the files that travelled."""
+        """Fetch; return the files that travelled."""
         self.client.fetched.clear()
         self.download.fetch(below, finished=finished)
         return [str(Path(path).relative_to(self.run)) for path in self.client.fetched]
@@ -108,7 +108,7 @@ def test_a_checkpoint_that_was_removed_there_goes_here_too_but_nothing_else_does
 
 
 def test_a_folder_that_is_away_is_no_reason_to_remove_anything_here(node: Node) -> None:
-    """As after a reboot, where a disk was not mounted again."""
+    """As after a reboot, if a disk was not mounted again."""
     node.write("checkpoints/step-1.pt")
     node.fetch("checkpoints", finished=False)
     node.run.rename(node.run.with_name("elsewhere"))
@@ -209,8 +209,12 @@ def test_a_disk_that_is_full_here_is_no_trouble_of_one_file(node: Node) -> None:
 def test_metrics_that_are_no_file_are_not_opened(node: Node, tmp_path: Path, kind: str) -> None:
     path = node.run / "metrics.jsonl"
     (tmp_path / "theirs").write_text("secret")
-    made = {"pipe": lambda: os.mkfifo(path), "link": lambda: path.symlink_to(tmp_path / "theirs"), "folder": path.mkdir}
-    made[kind]()
+    create = {
+        "pipe": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to(tmp_path / "theirs"),
+        "folder": path.mkdir,
+    }
+    create[kind]()
     node.client.opened.clear()
     node.download.fetch_appended()
     assert (node.all_here(), node.client.opened) == ([], [])

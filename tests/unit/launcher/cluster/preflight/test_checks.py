@@ -267,6 +267,14 @@ def test_all_problems_are_shown_together() -> None:
     assert report.error.exit_code == ExitCode.NOT_STARTED
 
 
+def test_findings_come_node_by_node_and_those_about_all_nodes_first() -> None:
+    broken = {"comm_env": None, "gpus": None, "troubles": {"gpus": "it fails", "memory": "no such file"}}
+    nodes = [candidate("node2", {"gpus": 3}, **broken), candidate("node1", {"gpus": 3}, **broken)]
+    report = run_checks(nodes, replace(NEEDS, image=""))
+    assert [problem.node for problem in report.problems] == ["", "node2", "node2", "node1", "node1"]
+    assert [warning.node for warning in report.warnings] == ["node2", "node1"]
+
+
 def test_a_single_problem_is_the_error_itself() -> None:
     report = run_checks([replace(candidate(), image=None)], NEEDS)
     assert str(report.error) == str(report.problems[0])

@@ -10,15 +10,13 @@ from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.commands import provision
-from launcher.commands.inventory import inventory_path, pinned_file, refuse_processes
+from launcher.commands.inventory import Inventory, open_cluster
 from launcher.image import base_image, content, prune
 from launcher.image import record as image_record
 from launcher.image.base_image import Base
 from launcher.image.builder import Builder
 from launcher.image.content import LOCKS, Wanted
 from launcher.image.labels import CUDA, PACKAGES, REQUIREMENTS, TRAINER
-from launcher.inventory import hosts as inventory
-from launcher.inventory.hosts import Host
 from launcher.ssh.connection import Finished
 from launcher.ssh.pool import connected
 
@@ -60,14 +58,13 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
         RingmasterError: the request or the inventory is at fault, or building failed: nothing was recorded.
     """
     wanted = wanted_image(options)
-    path = inventory_path(options.inventory)
-    hosts = inventory.read(path, limit=options.limit)
-    refuse_processes(path, hosts)
-    _refuse_another(path, hosts)
-    record = image_record.place(path)
+    inventory = open_cluster(options.inventory, limit=options.limit)
+    _refuse_another(inventory)
+    record = image_record.place(inventory.path)
+    first = inventory.hosts[0]
     began = time.monotonic()
-    with connected(hosts[:1], pinned_file(path)) as remotes:
-        builder = Builder(remotes[hosts[0].name])
+    with connected((first,), inventory.pins) as remotes:
+        builder = Builder(remotes[first.name])
         try:
             made = _make(builder, wanted)
         except KeyboardInterrupt as error:
@@ -80,7 +77,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
             image_record.write(record, _to_record(made, wanted))
         prune.remove(builder.engine, made.id, before, made.base.name)
     what = f"built in {time.monotonic() - began:.1f} s" if made.built else "unchanged"
-    print(f"ringmaster: image {made.id[:_SHOWN]} on {hosts[0].name}: {what}; now to every node", flush=True)
+    print(f"ringmaster: image {made.id[:_SHOWN]} on {first.name}: {what}; now to every node", flush=True)
     delivery = provision.Options(inventory=options.inventory, limit=options.limit, tags="train_image")
     return provision.run(provision.Verb.PROVISION, delivery, debug=debug)
 
@@ -104,13 +101,14 @@ def wanted_image(options: ImageOptions) -> Wanted:
     return Wanted(base=options.base, cuda=options.cuda, requirements=requirements)
 
 
-def _refuse_another(path: Path, hosts: tuple[Host, ...]) -> None:
-    """What stands in the inventory itself counts: an image that was built would be delivered to nobody."""
-    other = next((host for host in hosts if host.settings.get("image")), None)
-    if other:
+def _refuse_another(inventory: Inventory) -> None:
+    """Refuse an inventory that names an image: that one counts, so the one built here would be delivered nowhere."""
+    host = next((host for host in inventory.hosts if host.settings.get("image")), None)
+    if host:
         raise RingmasterError(
-            f"{path}: {other.name} has ringmaster_image: {other.settings['image']}, which is what `make provision "
-            "TAGS=train_image` delivers; take that away to build one, or build on it with BASE="
+            f"{inventory.path}: {host.name} has ringmaster_image: {host.settings['image']}, which is what "
+            "`make provision TAGS=train_image` delivers; remove that setting to build an image, or build on it with "
+            "BASE="
         )
 
 

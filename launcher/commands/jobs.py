@@ -14,13 +14,12 @@ from launcher.base.paths import ROOT
 from launcher.cluster.found_jobs import FoundJob, choose_job, find_jobs, plan_of
 from launcher.cluster.job import ClusterJob
 from launcher.cluster.teardown import prove_gone
-from launcher.commands.inventory import inventory_path, pinned_file, refuse_processes
+from launcher.commands.inventory import open_cluster
 from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome, outcome_of
 from launcher.follow.progress import Progress
 from launcher.follow.screen import Screen, duration, shown
 from launcher.follow.summary import finish
-from launcher.inventory import hosts as inventory
 from launcher.job.folder import RUNS, JobFolder, create
 from launcher.job.plan import Plan
 from launcher.ssh.connection import Remote
@@ -41,17 +40,14 @@ class Options:
 @contextmanager
 def _nodes(options: Options) -> Iterator[Reached]:
     """Connections to all nodes of the inventory that can be reached; the others are shown."""
-    path = inventory_path(options.inventory)
-    hosts = inventory.read(path, limit=options.limit)
-    refuse_processes(path, hosts)
-    pins = pinned_file(path)
-    opened, failed = open_all(hosts, pins)
+    inventory = open_cluster(options.inventory, limit=options.limit)
+    opened, failed = open_all(inventory.hosts, inventory.pins)
     try:
         if not opened:
-            refuse(hosts, failed)
+            refuse(inventory.hosts, failed)
         if failed:
             node_table.show(list(failed.values()))
-        yield Reached(remotes=opened, missing=failed, pins=pins)
+        yield Reached(remotes=opened, missing=failed, pins=inventory.pins)
     finally:
         for remote in opened.values():
             remote.close()

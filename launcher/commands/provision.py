@@ -14,9 +14,8 @@ from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
-from launcher.commands.inventory import inventory_path, pinned_file, refuse_processes
+from launcher.commands.inventory import open_cluster
 from launcher.commands.options import switch
-from launcher.inventory import hosts as inventory
 from launcher.inventory.hosts import STRICT, Host
 from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
@@ -58,21 +57,18 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
     """
     flags = _flags(options)
     trust = switch("TRUST", options.trust)
-    path = inventory_path(options.inventory)
-    hosts = inventory.read(path, limit=options.limit)
-    refuse_processes(path, hosts)
-    pins = pinned_file(path)
-    answers = meet(hosts, pins, trust=trust)
+    inventory = open_cluster(options.inventory, limit=options.limit)
+    answers = meet(inventory.hosts, inventory.pins, trust=trust)
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
-        *("-i", str(path.absolute()), *flags, *_narrowed(options, answers)),
+        *("-i", str(inventory.path.absolute()), *flags, *_narrowed(options, answers)),
         *(["-vvv"] if debug else []),
         str(ROOT / "playbooks" / verb),
     ]
-    ended = playbook.run(command, environment(os.environ, pins, silent=verb is Verb.VERIFY and not debug))
+    ended = playbook.run(command, environment(os.environ, inventory.pins, silent=verb is Verb.VERIFY and not debug))
     for signum in (signal.SIGINT, signal.SIGTERM):  # what is left takes milliseconds, and must be said
         signal.signal(signum, signal.SIG_IGN)
-    return _closed(verb, hosts, answers, ended)
+    return _closed(verb, inventory.hosts, answers, ended)
 
 
 def _flags(options: Options) -> list[str]:

@@ -3,12 +3,11 @@
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from launcher.base import timings
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from launcher.commands import dry_run
-from launcher.commands.inventory import inventory_path, pinned_file
+from launcher.commands.inventory import Inventory, open_inventory
 from launcher.commands.options import TrainOptions, switch, to_request
 from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome
@@ -16,7 +15,6 @@ from launcher.follow.screen import Screen, shown
 from launcher.follow.site import Site, SiteJob
 from launcher.follow.summary import finish
 from launcher.image.record_required import recorded
-from launcher.inventory import hosts as inventory
 from launcher.inventory.hosts import Host
 from launcher.job.folder import RUNS, Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
 from launcher.job.plan import Plan
@@ -40,10 +38,10 @@ def run(options: TrainOptions, *, started_at: float) -> int:
     if asked.program.script is None and {"-h", "--help"} & set(asked.program.arguments):
         print(trainer_config.usage())
         return ExitCode.SUCCEEDED
-    path = inventory_path(options.inventory)
-    hosts = choose_nodes(inventory.read(path, limit=options.limit), asked.nodes)
+    inventory = open_inventory(options.inventory, limit=options.limit)
+    hosts = choose_nodes(inventory.hosts, asked.nodes)
     timings.mark("inventory read")
-    with _site(path, hosts) as site:
+    with _site(inventory, hosts) as site:
         timings.mark("connected")
         made, folder = _planned(options, asked, site, from_job)
         timings.mark("nodes looked at, job planned")
@@ -64,11 +62,11 @@ def run(options: TrainOptions, *, started_at: float) -> int:
 
 
 @contextmanager
-def _site(path: Path, hosts: Sequence[Host]) -> Iterator[Site]:
+def _site(inventory: Inventory, hosts: Sequence[Host]) -> Iterator[Site]:
     """The place where these nodes are; connections to them end with it."""
     runtimes = {host.runtime for host in hosts}
     if len(runtimes) > 1:
-        raise RingmasterError(f"{path}: nodes with ringmaster_runtime process and docker can't be in one job")
+        raise RingmasterError(f"{inventory.path}: nodes with ringmaster_runtime process and docker can't be in one job")
     # Only what is used is imported: torch-free start-up is part of the time to the first step.
     if runtimes == {"process"}:
         from launcher.local.site import LocalSite
@@ -78,9 +76,9 @@ def _site(path: Path, hosts: Sequence[Host]) -> Iterator[Site]:
     from launcher.cluster.site import ClusterSite
     from launcher.ssh.pool import connected
 
-    pins = pinned_file(path)
-    with connected(hosts, pins) as remotes:
-        yield ClusterSite(hosts, remotes, pins, image=recorded(path, hosts), say=_say)
+    with connected(hosts, inventory.pins) as remotes:
+        image = recorded(inventory.path, hosts)
+        yield ClusterSite(hosts, remotes, inventory.pins, image=image, say=_say)
 
 
 def _say(text: str) -> None:

@@ -181,7 +181,7 @@ class TestOfAJobThatWasNeverStarted:
     def test_there_is_nothing_to_follow(self, cluster: Cluster) -> None:
         cluster.without_containers()
         cluster.age(3600)
-        with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job clears it away"):
+        with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job cleans up"):
             jobs.logs(Options())
         assert "secrets" in cluster.left("node1")
 
@@ -249,7 +249,7 @@ class TestLogs:
     def test_another_job_of_that_name_here_is_not_touched(self, cluster: Cluster) -> None:
         cluster.running()
         write_json(cluster.folder.plan, cluster_plan(1, name="job").as_json())
-        with pytest.raises(RingmasterError, match="runs/job is another job's of the same name"):
+        with pytest.raises(RingmasterError, match="runs/job belongs to another job of the same name"):
             jobs.logs(Options())
         assert not cluster.folder.summary.exists()
 

@@ -141,7 +141,7 @@ def stop(options: Options) -> int:
     """Stop a job on every node, with a checkpoint if its program writes one, and prove that nothing of it is left.
 
     Raises:
-        RingmasterError: no node can be reached, no node knows the job that NAME names, or several run and NAME is empty.
+        RingmasterError: no node can be reached or knows the job that NAME names, or several run and NAME is empty.
     """
     with _nodes(options) as reached:
         job = choose_job(_jobs(reached), options.name, running=True)
@@ -157,7 +157,7 @@ def _not_running(job: FoundJob) -> str:
     if job.state == "starting":
         return f"job {job.name} is being started; Ctrl-C there, or make stop NAME={job.name} here, ends that"
     return (
-        f"job {job.name} was never started, and the launcher that began it is gone: make stop NAME={job.name} cleans up "
+        f"job {job.name} was never started, and the launcher that began it is gone: make stop NAME={job.name} cleans "
         "after it"
     )
 

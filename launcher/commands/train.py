@@ -50,7 +50,7 @@ def run(options: TrainOptions, *, started_at: float) -> int:
             return ExitCode.SUCCEEDED
         if detach and plan.nodes[0].container is None:
             raise RingmasterError(
-                "DETACH=1: processes on this machine end with the launcher; only a job on a cluster can go on without it"
+                "DETACH=1: processes of this machine end with the launcher; only jobs on a cluster can go on without it"
             )
         site.prepare(plan)
         plan, folder = _created(options, request, site, from_job, plan, folder)

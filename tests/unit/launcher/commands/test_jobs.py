@@ -181,7 +181,7 @@ class TestOfAJobThatWasNeverStarted:
     def test_there_is_nothing_to_follow(self, cluster: Cluster) -> None:
         cluster.without_containers()
         cluster.age(3600)
-        with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job cleans up"):
+        with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job cleans"):
             jobs.logs(Options())
         assert "secrets" in cluster.left("node1")
 

@@ -7,7 +7,6 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
-from launcher.commands.inventory import inventory_path
 from launcher.commands.options import TrainOptions, switch, to_request
 from launcher.job.folder import Earlier, JobFolder
 
@@ -51,11 +50,10 @@ def test_bad_options(options: dict[str, str]) -> None:
         to_request(TrainOptions(**options), None)
 
 
-def test_switches_and_the_default_inventory() -> None:
+def test_switches() -> None:
     assert [switch("X", text) for text in ("", "0", "1")] == [False, False, True]
     with pytest.raises(RingmasterError, match="X=yes"):
         switch("X", "yes")
-    assert inventory_path("mine.yml") == Path("mine.yml")
 
 
 def test_secrets_are_looked_at_and_never_shown(tmp_path: Path) -> None:

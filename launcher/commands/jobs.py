@@ -168,7 +168,7 @@ def _stop(job: FoundJob, reached: Reached) -> None:
         followed.mark("stopped")
         print(f"stopping job {job.name} on {', '.join(remotes)}; Ctrl-C: at once", flush=True)
     asked = (signal.SIGTERM,) if job.runs else ()
-    outcome = Follower(made, folder, followed.runtime, screen, asked=asked).run()
+    outcome = Follower(made, folder, followed.runtime, screen, received=asked).run()
     if job.runs:
         outcome = Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
     elif not job.begun:

@@ -53,7 +53,7 @@ def request(*arguments: str, **fields: Any) -> Request:
     return Request(program=Program(arguments=arguments, root=Path("/checkout")), **fields)
 
 
-def made(nodes: list[NodeFacts], asked: Request | None = None) -> Plan:
+def plan_for(nodes: list[NodeFacts], asked: Request | None = None) -> Plan:
     return plan.make_plan("job", asked or request(), nodes, PLACES, 29500)
 
 

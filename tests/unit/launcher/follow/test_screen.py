@@ -9,7 +9,7 @@ import pytest
 from launcher.follow.failure import Failure
 from launcher.follow.progress import Progress
 from launcher.follow.screen import Screen
-from tests.support.plans import facts, made
+from tests.support.plans import facts, plan_for
 
 FAILURE = Failure(
     node="node2", rank=1, exit_code=1, signal=None, reason="ValueError: [red]boom", log_tail=("a", "b"), hint="mend it"
@@ -27,7 +27,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", "100")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    show(Screen(made(facts(2))))
+    show(Screen(plan_for(facts(2))))
     return terminal.getvalue()
 
 
@@ -40,7 +40,7 @@ def show(screen: Screen) -> None:
 
 
 def test_plain_lines_off_a_terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    show(Screen(made(facts(2))))
+    show(Screen(plan_for(facts(2))))
     out = capfdbinary.readouterr().out
     assert b"node2:1 | loss \x1b[31mred\x1b[0m \x1b[2J\xff\n" in out, "a rank's bytes are kept as they are"
     assert b"FAILED: node2 rank 1: ValueError: [red]boom\n" in out
@@ -73,4 +73,4 @@ def test_nobody_listening_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch, 
         writing = os.open("/dev/full", os.O_WRONLY)
     with os.fdopen(writing, "w", closefd=True) as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        show(Screen(made(facts(2))))  # mute() turns the stream to nowhere, so that closing it is quiet too
+        show(Screen(plan_for(facts(2))))  # mute() turns the stream to nowhere, so that closing it is quiet too

@@ -1,0 +1,13 @@
+"""What the follower needs of a screen; `screen.Screen` is the one that users see."""
+
+from typing import Protocol
+
+from launcher.follow.progress import Progress
+
+
+class Display(Protocol):
+    """Where a followed job is shown."""
+
+    def note(self, text: str) -> None: ...
+    def line(self, node: str, rank: int, text: bytes) -> None: ...
+    def progress(self, progress: Progress) -> None: ...

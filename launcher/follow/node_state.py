@@ -61,7 +61,7 @@ class NodeState:
         return self.node.lost is None and (self.open or self.node.poll() is None)
 
     def keep(self, line: Line) -> None:
-        """Put a line into the log, and remember the last ones of each rank and of the agent."""
+        """Put a line into the log, and remember the last lines of each rank and of the agent."""
         lines = self.own_lines
         if line.rank is not None:
             lines = self.rank_lines.setdefault(line.rank, deque(maxlen=KEPT_LINES))
@@ -76,7 +76,7 @@ class NodeState:
 
 
 def ends(state: NodeState) -> list[RankEnd]:
-    """Return how a node's ranks ended; its agent counts only where they don't explain its own end."""
+    """Return how a node's ranks ended. The agent's end counts only where the ranks' ends don't explain it."""
     explained = _explained(state)
     if state.out_of_memory is None:
         return explained

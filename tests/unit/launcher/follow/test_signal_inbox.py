@@ -14,7 +14,7 @@ def role(*, only_follows: bool = False, stops: bool = False, survives: bool = Fa
     return Role(only_follows=only_follows, stops=stops, survives=survives)
 
 
-@pytest.mark.parametrize(("signum", "survives", "since_last_s"), product(SIGNALS, (False, True), (None, 0.1)))
+@pytest.mark.parametrize(("signum", "survives", "since_last_s"), [*product(SIGNALS, (False, True), (None, 0.1))])
 def test_whoever_only_follows_detaches_whatever_comes(signum: int, survives: bool, since_last_s: float | None) -> None:
     assert meaning(signum, role(only_follows=True, survives=survives), since_last_s=since_last_s) is Meaning.DETACH
 

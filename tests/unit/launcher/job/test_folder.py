@@ -20,7 +20,7 @@ def test_names_may_be_in_any_language_and_are_taken_once(tmp_path: Path) -> None
     job.create(folder, plan_for(facts(1)))
     assert (tmp_path / "latest").readlink() == Path(folder.name)
     assert folder.path.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(RingmasterError, match="there is such a job"):
+    with pytest.raises(RingmasterError, match="there is a job of this name"):
         job.choose(tmp_path, folder.name)
 
 

@@ -11,7 +11,7 @@ from launcher.on_node.rank import EVENT, FRAME, LINE
 
 
 class FakeNode:
-    """A node whose rank says what the test has it say, through a real pipe."""
+    """A node whose rank prints what the test makes it print, through a real pipe."""
 
     def __init__(self, plan: NodePlan, runtime: "FakeRuntime") -> None:
         self.plan = plan
@@ -19,8 +19,11 @@ class FakeNode:
         self.lost: str | None = None
         self.code: int | None = None
         self.memory: str | None = None
-        self.told: list[str] = []
-        self.asked: list[tuple[int, int | None]] = []
+        """The answer to whether memory ran out."""
+        self.calls: list[str] = []
+        """The signals that each rank got, by name, and `terminate` and `kill`, in order."""
+        self.signals: list[tuple[int, int | None]] = []
+        """What `signal_ranks` was called with."""
         self._runtime = runtime
         self._output, self._writing = os.pipe()
 
@@ -60,19 +63,19 @@ class FakeNode:
         return self.memory
 
     def signal_ranks(self, signum: int, only: int | None = None) -> None:
-        self.asked.append((signum, only))
-        self.told += [signal.Signals(signum).name for rank in self.ranks if only in (None, rank)]
+        self.signals.append((signum, only))
+        self.calls += [signal.Signals(signum).name for rank in self.ranks if only in (None, rank)]
         if self._runtime.obeys and self.ranks and self.code is None:
             self.exited(128 + signum)
             self.end(0)
 
     def terminate(self) -> None:
-        self.told.append("terminate")
+        self.calls.append("terminate")
         if self._runtime.obeys:
             self.end(-signal.SIGTERM)
 
     def kill(self) -> None:
-        self.told.append("kill")
+        self.calls.append("kill")
         self.end(-signal.SIGKILL)
 
 
@@ -82,12 +85,16 @@ class FakeRuntime:
     def __init__(self, *, survives: bool = True, obeys: bool = True) -> None:
         self.survives = survives
         self.obeys = obeys
-        """Whether ranks and agents end when they are asked to."""
+        """Ranks and agents end when they are asked to."""
         self.nodes: list[FakeNode] = []
         self.away: list[str] = []
+        """Nodes that are out of reach."""
         self.done: list[str] = []
+        """`release` and `sweep`, once they were called."""
         self.refuses: Exception | None = None
+        """Raised instead of starting."""
         self.watched: Callable[[], None] = lambda: None
+        """Called each time that the follower asks who is out of reach."""
 
     def start(self, nodes: Sequence[NodePlan], port: int) -> list[FakeNode]:
         if self.refuses:

@@ -1,4 +1,4 @@
-"""A job followed in a test: with real processes, or with a runtime that is a fake."""
+"""Follow a job in a test, with real processes or with a fake runtime."""
 
 import os
 import shlex
@@ -43,7 +43,7 @@ class Notes:
 
 
 def plan_of(*programs: str) -> Plan:
-    """A plan in which node i runs programs[i] as its only rank."""
+    """Return a plan in which node i runs programs[i] as its only rank."""
     base = plan_for(facts(len(programs)))
     nodes = tuple(
         replace(
@@ -62,15 +62,16 @@ def plan_of(*programs: str) -> Plan:
 
 
 def answers(screen: Notes) -> int:
-    """What was noted but for who is waited for."""
+    """Return how many notes there are, without those on nodes that are waited for."""
     return sum(not note.startswith("waiting for") for note in screen.notes)
 
 
 def run(folder: Path, plan: Plan, *signals: int) -> tuple[Outcome, Notes, float]:
-    """The outcome, what was shown, and the seconds.
+    """Follow a job of real processes; return the outcome, what was shown, and how many seconds it took.
 
-    `signals` are sent once all ranks are ready, each once the one before was answered: of two at once one may be lost,
-    and one that comes after the end would end the tests.
+    Args:
+        signals: sent once all ranks are ready, each after the one before was answered. If two came at once, one might
+            be lost; a signal after the end would end the tests.
     """
     job, screen, over = JobFolder(path=folder / "job"), Notes(), threading.Event()
     create(job, plan)
@@ -111,7 +112,11 @@ def follow(folder: Path, plan: Plan, runtime: FakeRuntime, **how: Any) -> tuple[
 def follow_with(
     folder: Path, runtime: FakeRuntime, then: Callable[[], None] = lambda: None, *, script: bool = True, **how: Any
 ) -> tuple[Outcome, Notes]:
-    """The outcome and what was shown; `then` happens once all ranks have started and were heard."""
+    """Follow a job of two nodes; return the outcome and what was shown.
+
+    Args:
+        then: called once, when all ranks have reported their start.
+    """
     plan = replace(plan_for(facts(2)), script="/their/script.py" if script else None)
     done: list[bool] = []
 
@@ -125,6 +130,8 @@ def follow_with(
 
 
 def send(*signals: int) -> Callable[[], None]:
+    """Return a function that sends `signals` to this process."""
+
     def now() -> None:
         for signum in signals:
             os.kill(os.getpid(), signum)

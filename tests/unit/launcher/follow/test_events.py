@@ -18,7 +18,7 @@ def test_a_lost_node_ends_the_job_and_is_named(tmp_path: Path) -> None:
     assert outcome.failure is not None
     assert (outcome.failure.node, outcome.failure.exit_code, outcome.failure.signal) == ("node2", None, None)
     assert outcome.failure.reason.startswith("the node is lost: no answer for 8 s")
-    assert "terminate" in runtime.nodes[0].told
+    assert "terminate" in runtime.nodes[0].calls
 
 
 def test_gpus_that_are_not_there_are_a_refusal(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_all_well(tmp_path: Path) -> None:
     assert screen.notes == []
 
 
-def test_the_first_failure_stops_all_even_who_ignores_it(tmp_path: Path) -> None:
+def test_the_first_failure_stops_all_ranks_even_one_that_ignores_it(tmp_path: Path) -> None:
     outcome, _, seconds = run(tmp_path, plan_of(STUBBORN, "raise ValueError('boom')"))
     assert (outcome.state, outcome.exit_code) == ("failed", ExitCode.FAILED)
     assert outcome.failure is not None
@@ -58,10 +58,10 @@ def test_the_last_process_is_found_by_its_label(tmp_path: Path) -> None:
     _, screen, _ = run(tmp_path, plan_of(leaves))
     assert screen.notes == ["1 process(es) that the job had left behind were ended"]
     status = Path(f"/proc/{int(screen.lines[0][2])}/status")
-    assert not status.exists() or "State:\tZ" in status.read_text(), "gone, but for its parent's look"
+    assert not status.exists() or "State:\tZ" in status.read_text(), "gone, or a zombie until its parent looks"
 
 
-def test_a_mistake_of_ours_leaves_it_running(tmp_path: Path) -> None:
+def test_a_mistake_of_ours_leaves_a_job_running_that_survives_us(tmp_path: Path) -> None:
     def mistake() -> None:
         raise AssertionError("ours")
 
@@ -69,10 +69,10 @@ def test_a_mistake_of_ours_leaves_it_running(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="ours"):
         follow_with(tmp_path, runtime, mistake)
     assert runtime.done == ["release"]
-    assert [node.told for node in runtime.nodes] == [[], []]
+    assert [node.calls for node in runtime.nodes] == [[], []]
 
 
-def test_a_mistake_of_ours_ends_it(tmp_path: Path) -> None:
+def test_a_mistake_of_ours_ends_a_job_that_does_not(tmp_path: Path) -> None:
     def mistake() -> None:
         raise AssertionError("ours")
 
@@ -80,7 +80,7 @@ def test_a_mistake_of_ours_ends_it(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="ours"):
         follow_with(tmp_path, runtime, mistake)
     assert runtime.done == ["sweep"]
-    assert ["kill" in node.told for node in runtime.nodes] == [True, True]
+    assert ["kill" in node.calls for node in runtime.nodes] == [True, True]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
@@ -97,7 +97,7 @@ def test_a_signal_while_it_fails_to_start_does_not_make_it_a_job_that_ran(tmp_pa
     assert outcome.failure is not None and outcome.failure.node == "node2"
 
 
-def test_a_log_that_can_not_be_opened_is_said_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_a_log_that_can_not_be_opened_is_noted_and_the_job_goes_on(tmp_path: Path) -> None:
     runtime = FakeRuntime()
     opened = runtime.start
 

@@ -28,7 +28,7 @@ def test_memory_that_ran_out_is_named(tmp_path: Path) -> None:
     assert (outcome.failure.rank, outcome.failure.reason) == (1, "out of memory on node2 (limit 512 MiB)")
 
 
-def test_memory_that_ran_out_is_the_programs_doing_also_where_the_agent_was_chosen(tmp_path: Path) -> None:
+def test_memory_that_ran_out_is_the_programs_doing_even_if_the_kernel_chose_the_agent(tmp_path: Path) -> None:
     runtime = FakeRuntime()
 
     def kill() -> None:
@@ -41,8 +41,8 @@ def test_memory_that_ran_out_is_the_programs_doing_also_where_the_agent_was_chos
     assert (outcome.failure.rank, outcome.failure.reason) == (None, "out of memory on node2 (limit 512 MiB)")
 
 
-def test_nobody_waits_for_a_node_that_is_slow_to_say_why(tmp_path: Path) -> None:
-    """It has run out of memory: it may take minutes to answer."""
+def test_the_other_nodes_are_stopped_before_a_slow_one_has_said_why(tmp_path: Path) -> None:
+    """A node that has run out of memory may take minutes to answer."""
     runtime = FakeRuntime()
     stopped = threading.Event()
 
@@ -67,13 +67,13 @@ def test_nobody_waits_for_a_node_that_is_slow_to_say_why(tmp_path: Path) -> None
 
 
 def await_sweep(runtime: FakeRuntime) -> None:
-    """Wait until all has stopped."""
+    """Wait until everything has stopped."""
     deadline = time.monotonic() + 20
     while "sweep" not in runtime.done and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
-def test_a_node_is_waited_for_once_all_has_stopped(tmp_path: Path) -> None:
+def test_an_answer_is_waited_for_once_everything_has_stopped(tmp_path: Path) -> None:
     runtime = FakeRuntime()
 
     def out_of_memory() -> str:
@@ -91,7 +91,7 @@ def test_a_node_is_waited_for_once_all_has_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("only_follows", [False, True])
-def test_whoever_does_not_want_to_wait_for_it_gets_the_same_end(tmp_path: Path, only_follows: bool) -> None:
+def test_ctrl_c_during_that_wait_changes_nothing_about_the_end(tmp_path: Path, only_follows: bool) -> None:
     runtime = FakeRuntime()
     over = threading.Event()
 
@@ -128,4 +128,4 @@ def test_what_we_killed_ourselves_did_not_run_out_of_memory(tmp_path: Path, monk
 
     outcome, _ = follow_with(tmp_path, runtime, fail)
     assert outcome.failure is not None and outcome.failure.reason == "ValueError: boom"
-    assert "kill" in runtime.nodes[0].told
+    assert "kill" in runtime.nodes[0].calls

@@ -12,7 +12,7 @@ from tests.support.following import Notes, follow, plan_of, run
 from tests.support.plans import facts, plan_for
 
 
-def test_who_is_waited_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_waited_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "_JOIN_S", 0.5)
     named = tmp_path / "named"
 
@@ -22,7 +22,7 @@ def test_who_is_waited_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             named.touch()
 
     monkeypatch.setattr(Notes, "note", note)
-    # Both run until node2 alone is named: at first node1 may not have reported either. The limit is for who fails.
+    # Both run until node2 alone is named: at first node1 may not have reported either. The limit ends a failing test.
     plan = plan_of(f"import os, time\nwhile not os.path.exists({str(named)!r}): time.sleep(0.05)", "")
     waits = ("timeout", "60", "sh", "-c", f"until [ -e {shlex.quote(str(named))} ]; do sleep 0.05; done")
     plan = replace(plan, nodes=(plan.nodes[0], replace(plan.nodes[1], argv=waits)))

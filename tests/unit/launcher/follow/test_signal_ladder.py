@@ -33,8 +33,8 @@ def test_a_hangup_that_was_ignored_stays_ignored(tmp_path: Path) -> None:
     assert (outcome.state, screen.notes) == ("succeeded", [])
 
 
-def test_three_signals_end_who_ignores_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "_TERM_S", 60.0)  # it is the third that ends them, and no patience that is over
+def test_three_signals_end_a_program_that_ignores_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutdown, "_TERM_S", 60.0)  # so that the third signal ends them, not the patience
     outcome, screen, seconds = run(tmp_path, plan_of(STUBBORN, STUBBORN), *[signal.SIGINT] * 3)
     assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.INTERRUPTED)
     assert answers(screen) >= 3 and "killing" in screen.notes
@@ -47,14 +47,14 @@ class TestASurvivingRuntime:
         outcome, screen = follow_with(tmp_path, runtime, send(signal.SIGHUP))
         assert (outcome.state, outcome.exit_code) == ("detached", ExitCode.TERMINATED)
         assert runtime.done == ["release"]
-        assert [node.told for node in runtime.nodes] == [[], []]
+        assert [node.calls for node in runtime.nodes] == [[], []]
         assert screen.notes == []
 
     def test_ctrl_c_stops_it(self, tmp_path: Path) -> None:
         runtime = FakeRuntime()
         outcome, screen = follow_with(tmp_path, runtime, send(signal.SIGINT), script=False)
         assert (outcome.state, outcome.exit_code, outcome.failure) == ("stopped", ExitCode.INTERRUPTED, None)
-        assert [node.told[0] for node in runtime.nodes] == ["SIGINT", "SIGINT"]
+        assert [node.calls[0] for node in runtime.nodes] == ["SIGINT", "SIGINT"]
         assert runtime.done == ["sweep"]
         assert "with a checkpoint" in screen.notes[0]
 
@@ -64,7 +64,7 @@ class TestASurvivingRuntime:
         outcome, _ = follow_with(tmp_path, runtime, send(signum), only_follows=True)
         assert (outcome.state, outcome.exit_code) == ("detached", code)
         assert runtime.done == ["release"]
-        assert [node.told for node in runtime.nodes] == [[], []]
+        assert [node.calls for node in runtime.nodes] == [[], []]
 
 
 class TestARuntimeThatEndsWithUs:
@@ -73,20 +73,20 @@ class TestARuntimeThatEndsWithUs:
         outcome, _ = follow_with(tmp_path, runtime, send(signal.SIGHUP))
         assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.TERMINATED)
         assert runtime.done == ["sweep"]
-        assert [node.told[0] for node in runtime.nodes] == ["SIGTERM", "SIGTERM"]
+        assert [node.calls[0] for node in runtime.nodes] == ["SIGTERM", "SIGTERM"]
 
 
-class TestAskedFromElsewhere:
+class TestStopRequestedBeforeWeFollowed:
     """`make stop`: the request is older than the following."""
 
     def test_the_ranks_are_asked_and_given_time(self, tmp_path: Path) -> None:
         runtime = FakeRuntime()
         outcome, screen = follow_with(tmp_path, runtime, received=(signal.SIGTERM,), script=False)
         assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.TERMINATED)
-        assert [node.told[0] for node in runtime.nodes] == ["SIGTERM", "SIGTERM"]
+        assert [node.calls[0] for node in runtime.nodes] == ["SIGTERM", "SIGTERM"]
         assert "with a checkpoint" in screen.notes[0]
 
-    def test_also_where_it_takes_a_while_until_they_are_heard_of(self, tmp_path: Path) -> None:
+    def test_also_when_they_report_late(self, tmp_path: Path) -> None:
         runtime = FakeRuntime(obeys=False)
         heard: list[float] = []
 
@@ -104,12 +104,12 @@ class TestAskedFromElsewhere:
         runtime.start, runtime.watch = start, watch  # type: ignore[method-assign]
         outcome, _ = follow(tmp_path, plan_for(facts(2)), runtime, received=(signal.SIGTERM,))
         assert outcome.state == "stopped"
-        assert [node.told[0] for node in runtime.nodes] == ["SIGTERM", "SIGTERM"], "not its agent, and not SIGKILL"
+        assert [node.calls[0] for node in runtime.nodes] == ["SIGTERM", "SIGTERM"], "not its agent, and not SIGKILL"
 
-    def test_where_nobody_has_reported_agents_and_ranks_are_asked(
+    def test_if_no_rank_has_reported_agents_and_ranks_are_asked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of a job that has printed very much, what its ranks said of themselves at their start is gone."""
+        """If a job has printed very much, its log no longer has what its ranks reported at their start."""
         monkeypatch.setattr(signal_ladder, "_REPORT_S", 0.2)
         runtime = FakeRuntime()
         plan = plan_for(facts(2))
@@ -118,12 +118,12 @@ class TestAskedFromElsewhere:
         outcome, screen = follow(tmp_path, plan, runtime, received=(signal.SIGTERM,))
         assert outcome.state == "stopped"
         assert "asked the script to stop" not in screen.notes[0] and "with a checkpoint" in screen.notes[0]
-        assert [node.told[0] for node in runtime.nodes] == ["terminate", "terminate"]
-        assert [node.asked for node in runtime.nodes] == [[(signal.SIGTERM, None)]] * 2, "the runtime finds them"
+        assert [node.calls[0] for node in runtime.nodes] == ["terminate", "terminate"]
+        assert [node.signals for node in runtime.nodes] == [[(signal.SIGTERM, None)]] * 2, "the runtime finds them"
 
     @pytest.mark.parametrize("heard", [False, True])
     def test_a_closed_terminal_changes_nothing(self, tmp_path: Path, heard: bool) -> None:
-        """Also where nobody was asked yet, for nobody was heard of: it is no second request."""
+        """It is no second request, even if no rank has reported yet and so none was asked."""
         runtime = FakeRuntime(obeys=False)
         looks: list[int] = []
 
@@ -151,7 +151,7 @@ class TestAskedFromElsewhere:
         outcome, _ = follow(tmp_path, plan_for(facts(2)), runtime, received=(signal.SIGTERM,))
         assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.TERMINATED)
         assert runtime.done == ["sweep"], "nothing is left to itself"
-        assert [node.told for node in runtime.nodes] == [["SIGTERM", "kill"]] * 2, "asked once, and killed at the end"
+        assert [node.calls for node in runtime.nodes] == [["SIGTERM", "kill"]] * 2, "asked once, and killed at the end"
 
     @pytest.mark.parametrize("wait_s", [0.2, 20.0])
     def test_a_rank_that_starts_late_is_asked_and_no_other_twice(
@@ -179,7 +179,7 @@ class TestAskedFromElsewhere:
 
         runtime.start, runtime.watch = start, watch  # type: ignore[method-assign]
         follow(tmp_path, plan_for(facts(2)), runtime, received=(signal.SIGTERM,))
-        assert [node.told for node in runtime.nodes] == [["SIGTERM", "kill"]] * 2
+        assert [node.calls for node in runtime.nodes] == [["SIGTERM", "kill"]] * 2
 
 
 def test_before_anything_has_started_ctrl_c_ends_the_agents(tmp_path: Path) -> None:
@@ -191,4 +191,4 @@ def test_before_anything_has_started_ctrl_c_ends_the_agents(tmp_path: Path) -> N
     outcome, screen = follow(tmp_path, plan, runtime)
     assert (outcome.state, outcome.exit_code) == ("stopped", ExitCode.INTERRUPTED)
     assert screen.notes[0] == "stopping: nothing had started yet"
-    assert [node.told[0] for node in runtime.nodes] == ["terminate", "terminate"]
+    assert [node.calls[0] for node in runtime.nodes] == ["terminate", "terminate"]

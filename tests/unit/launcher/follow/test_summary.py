@@ -49,10 +49,10 @@ def test_figures_and_a_checkpoint_relative_to_the_folder(tmp_path: Path) -> None
 
 
 def test_a_disk_that_refuses_changes_nothing_of_the_outcome(tmp_path: Path) -> None:
-    job, said = JobFolder(path=tmp_path / "gone"), list[str]()
+    job, notes = JobFolder(path=tmp_path / "gone"), list[str]()
     outcome = Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)
-    assert finish(job, plan_for(facts(1)), outcome, 1000.0, said.append)["state"] == "succeeded"
-    assert len(said) == 1 and "can't be written" in said[0]
+    assert finish(job, plan_for(facts(1)), outcome, 1000.0, notes.append)["state"] == "succeeded"
+    assert len(notes) == 1 and "can't be written" in notes[0]
 
 
 def test_a_failure_has_all_its_fields(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_real_abort_while_python_ends(how: str, dump: str) -> None:
 @pytest.mark.parametrize(
     "after", [(WORDS,), ("", WORDS, "terminate called recursively", ""), (WORDS, "Fatal Python error: Aborted", "")]
 )
-def test_what_stood_before_it(lines: tuple[str, ...], after: tuple[str, ...]) -> None:
+def test_the_lines_before_it(lines: tuple[str, ...], after: tuple[str, ...]) -> None:
     assert before_late_abort((*lines, *after)) == lines
 
 

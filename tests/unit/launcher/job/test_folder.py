@@ -34,7 +34,7 @@ def test_made_names_do_not_collide_and_latest_follows(tmp_path: Path) -> None:
     assert (tmp_path / "latest").resolve().name == names[-1]
 
 
-def test_the_second_of_two_launchers_is_told(tmp_path: Path) -> None:
+def test_the_second_of_two_launchers_is_refused(tmp_path: Path) -> None:
     folder = job.choose(tmp_path, "one")
     job.create(folder, plan_for(facts(1)))
     with pytest.raises(job.NameTakenError):
@@ -57,11 +57,11 @@ class TestResume:
         first = self.earlier(tmp_path)
         (first.checkpoints / "step-1.pt").write_bytes(b"1")
         (first.checkpoints / "step-2.pt.bad").write_bytes(b"2")
-        found = job.earlier(tmp_path, "latest")
-        assert (found.script, found.arguments, found.data) == (None, ("--lr", "ü"), "/d")
+        earlier = job.earlier(tmp_path, "latest")
+        assert (earlier.script, earlier.arguments, earlier.data) == (None, ("--lr", "ü"), "/d")
         second = job.choose(tmp_path, "two")
         job.create(second, plan_for(facts(1)))
-        job.inherit_checkpoints(found.folder, second, linked=True)
+        job.inherit_checkpoints(earlier.folder, second, linked=True)
         assert [path.name for path in second.checkpoints.iterdir()] == ["step-1.pt"]
         assert (second.checkpoints / "step-1.pt").samefile(first.checkpoints / "step-1.pt")
 
@@ -81,7 +81,7 @@ class TestResume:
         job.create(second, plan_for(facts(1)), inherits=first)
         assert (second.checkpoints / "last.pt").readlink() == Path("gone.pt")
 
-    def test_what_cannot_be_copied_leaves_no_half_job(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_copy_leaves_no_half_job(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first = self.earlier(tmp_path)
 
         def full(*_: object, **__: object) -> None:
@@ -129,7 +129,7 @@ def test_every_name_that_we_give_in_a_jobs_folder_is_ours(tmp_path: Path) -> Non
     """What the job itself writes under such a name is laid aside (`launcher.cluster.transfer.download`)."""
     folder = job.JobFolder(path=tmp_path / "job")
     job.create(folder, plan_for(facts(1)))
-    given = (folder.plan, folder.summary, folder.report, folder.logs)
-    assert {path.name for path in given} | {"nodes"} == job.OURS
+    paths = (folder.plan, folder.summary, folder.report, folder.logs)
+    assert {path.name for path in paths} | {"nodes"} == job.OURS
     assert {path.name for path in folder.path.iterdir()} <= job.OURS | {"checkpoints"}
     assert not {folder.metrics.name, folder.checkpoints.name} & job.OURS, "these are the job's to write"

@@ -30,7 +30,7 @@ def test_a_node_on_this_machine() -> None:
         (host(interface="nope0"), "no network interface 'nope0'"),
     ],
 )
-def test_what_cannot_run_here_is_refused(wrong: Host, message: str) -> None:
+def test_a_node_that_cannot_run_here_is_refused(wrong: Host, message: str) -> None:
     with pytest.raises(RingmasterError, match=message):
         gather([wrong])
 

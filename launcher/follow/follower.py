@@ -2,7 +2,8 @@
 
 `Follower` is the loop. What it calls is each in a file of its own:
 
-- `events`: what happens on the nodes; here a rank's end is noticed, and that a node is lost.
+- `events`: what happens on the nodes. Here the end of a rank or an agent is noticed, and that a node is lost. (Its
+  runtime has found that out: `RunningNode.lost`.)
 - `signal_inbox`: what a signal means; `signal_ladder`: how it is answered.
 - `shutdown`: how ranks are ended, and how patiently.
 - `presence`: which nodes are waited for; `out_of_memory`: why a rank was killed.

@@ -53,6 +53,7 @@ class NodeState:
 
     @property
     def name(self) -> str:
+        """The node's name."""
         return self.node.plan.name
 
     @property

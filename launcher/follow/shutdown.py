@@ -27,6 +27,7 @@ class Shutdown:
         """Whether the launcher has begun to end the ranks itself. A rank that ends from then on was stopped by us."""
         self._nodes = nodes
         self._asked = False
+        """Whether the ranks were asked to end in their own time."""
         self._killed_at: float | None = None
         self._scheduled: list[tuple[float, Callable[[], None]]] = []
 

@@ -34,30 +34,37 @@ class JobFolder:
 
     @property
     def name(self) -> str:
+        """The job's name."""
         return self.path.name
 
     @property
     def plan(self) -> Path:
+        """What was launched."""
         return self.path / "plan.json"
 
     @property
     def metrics(self) -> Path:
+        """What the script reports, one JSON object a line."""
         return self.path / "metrics.jsonl"
 
     @property
     def logs(self) -> Path:
+        """The folder of the logs, one for each node."""
         return self.path / "logs"
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the job's checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def report(self) -> Path:
+        """The page about the job, for people."""
         return self.path / "report.html"
 
     @property
     def summary(self) -> Path:
+        """How the job ended."""
         return self.path / "summary.json"
 
 

@@ -1,4 +1,4 @@
-"""Ends of ranks."""
+"""How ranks ended, and what they printed last."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a rank's last lines tell about the exception that ended it."""
+"""What a rank's last lines say about the exception that ended it."""
 
 import os
 import subprocess
@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from launcher.follow.tracebacks import before_late_abort, exception_line
+from tests.support.ends import RAISED
 
-RAISED = ("hello", "[rank1]: Traceback (most recent call last):", "[rank1]:   File …", "[rank1]: ValueError: boom")
 PLAIN = ("Traceback (most recent call last):", "  File …", "ValueError: boom")
 WORDS = "terminate called without an active exception"
 

@@ -185,7 +185,7 @@ def _stop(job: FoundJob, reached: Reached) -> None:
         attached.mark("stopped")
         print(f"stopping job {job.name} on {', '.join(remotes)}; Ctrl-C: at once", flush=True)
     signals = (signal.SIGTERM,) if job.runs else ()
-    outcome = Follower(plan, folder, attached.runtime, screen, asked=signals).run()
+    outcome = Follower(plan, folder, attached.runtime, screen, received=signals).run()
     if job.runs:
         outcome = Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
     elif not job.begun:

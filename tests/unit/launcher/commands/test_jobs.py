@@ -58,8 +58,8 @@ class Supervision:
         self.asked: list[tuple[bool, tuple[int, ...]]] = []
         """(only_follows, signals) of each call."""
 
-    def __call__(self, *_: Any, only_follows: bool = False, asked: tuple[int, ...] = ()) -> "Supervision":
-        self.asked.append((only_follows, tuple(asked)))
+    def __call__(self, *_: Any, only_follows: bool = False, received: tuple[int, ...] = ()) -> "Supervision":
+        self.asked.append((only_follows, tuple(received)))
         return self
 
     def run(self) -> Outcome:

@@ -103,7 +103,7 @@ install_layer() {
 }
 
 # Compiled once here, not by each of a job's processes at once, nor (with PYTHONDONTWRITEBYTECODE) at every start:
-# importing torch and starting ansible-playbook then take two thirds of the time. Collections are rarely used.
+# importing torch and starting ansible-playbook then take two thirds of the time. Collections, which an earlier version of this project installed, are unused.
 compile_packages() {
     packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     "$venv/bin/python" -m compileall -q -j 0 -x ansible_collections "$packages" >/dev/null 2>&1 ||

@@ -16,7 +16,8 @@ from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
 from launcher.commands.inventory import open_cluster
 from launcher.commands.options import switch
-from launcher.inventory.hosts import STRICT, Host
+from launcher.inventory.ansible_reader import STRICT
+from launcher.inventory.hosts import Host
 from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
 from launcher.provision.playbook import Ended

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ON_NODE
-from launcher.inventory.hosts import Host, _folders
+from launcher.inventory.hosts import Host, node_folders
 
 _SOURCE = ON_NODE / "probe.py"
 _DEVICE = re.compile(r"/dev/infiniband/[\w.-]+|/dev/gdrdrv")
@@ -111,7 +111,7 @@ class Cluster:
 
 def question(host: Host) -> tuple[str, ...]:
     """The command that makes a node tell; what it prints is for `parse`."""
-    folders = dict(zip(("job_dir", "data_dir"), _folders(host), strict=True))
+    folders = dict(zip(("job_dir", "data_dir"), node_folders(host), strict=True))
     return ("python3", "-IS", "-c", _SOURCE.read_text(encoding="utf-8"), json.dumps(folders))
 
 
@@ -127,7 +127,7 @@ def parse(host: Host, answer: str, *, heard_at: float, why: str = "") -> ProbeAn
     """
     try:
         look = _look(json.loads(answer), heard_at)
-        asked = _folders(host)
+        asked = node_folders(host)
         if (look.job_dir.path or asked[0], look.data_dir.path or asked[1]) != asked:
             raise ValueError("it has looked at other folders")
         return look

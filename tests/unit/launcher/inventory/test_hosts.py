@@ -1,5 +1,6 @@
 """The inventory is read through Ansible, and strictly."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,15 @@ def test_the_embedded_default_is_this_machine_as_four_nodes() -> None:
     hosts = inventory.read(ROOT / "inventory" / "local.yml")
     assert [host.name for host in hosts] == ["node1", "node2", "node3", "node4"]
     assert {(host.address, host.runtime) for host in hosts} == {("127.0.0.1", "process")}
+
+
+def test_the_examples_optional_lines_can_be_uncommented(tmp_path: Path) -> None:
+    example = (ROOT / "inventory" / "hosts.example.yml").read_text()
+    text, count = re.subn(r"^( +)# ((?:ansible|ringmaster)_\w+: )", r"\1\2", example, flags=re.MULTILINE)
+    assert count == 13
+    first, second = inventory.read(write(tmp_path, text))
+    assert first.settings["data_dir"] == "/var/lib/ringmaster/data" and first.ssh.common_args == "-J bastion.example"
+    assert (second.settings["gpus"], second.settings["comm_env"], second.ssh.port) == (8, {}, 22)
 
 
 def test_settings_are_rendered_and_plain(tmp_path: Path) -> None:

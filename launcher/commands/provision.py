@@ -16,7 +16,8 @@ from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
 from launcher.commands.inventory import open_cluster
 from launcher.commands.options import switch
-from launcher.inventory.hosts import STRICT, Host
+from launcher.inventory.ansible_reader import STRICT
+from launcher.inventory.hosts import Host
 from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
 from launcher.provision.playbook import Ended
@@ -24,8 +25,8 @@ from launcher.ssh.known_hosts import pinning_options
 from launcher.ssh.reachability import Answer, State
 
 _NCCL_LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
-_SILENT = "community.general.null"
-"""The callback with which Ansible prints nothing but errors: `make verify` shows only its table."""
+_SILENT = "ringmaster_silent"
+"""The callback beside the playbooks that prints nothing: `make verify` shows only its table."""
 
 
 class Verb(StrEnum):

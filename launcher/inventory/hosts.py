@@ -1,17 +1,15 @@
-"""Reads the Ansible inventory, the only list of machines, through Ansible's own machinery."""
+"""Read the hosts of an Ansible inventory, the only list of machines, and refuse what can't be right."""
 
-import io
 import os
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import RingmasterError
+from launcher.inventory.ansible_reader import AnsibleInventory, open_inventory
 from launcher.inventory.settings import settings_problem
 from launcher.inventory.ssh_options import SshOptions, from_variables
 
@@ -20,21 +18,11 @@ _JOB_DIR, _DATA_DIR = "/var/lib/ringmaster/jobs", "/var/lib/ringmaster/data"
 GROUP = "nodes"
 _PREFIX = "ringmaster_"
 _NAME = re.compile(r"[^\W_][\w.-]*")  # it becomes a file's name: logs/<node>.log
-# Ansible's defaults let broken entries pass with a warning; a cluster that is half described must not start.
-STRICT = {
-    "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
-    "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1",
-    "ANSIBLE_INVENTORY_UNPARSED_WARNING": "0",
-    "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",
-    "ANSIBLE_LOCALHOST_WARNING": "0",
-    # Ours, in a folder that is an inventory.
-    "ANSIBLE_INVENTORY_IGNORE_REGEX": r"^(known_hosts|image\.yml|.*\.ssh_config)$",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """One machine of the inventory: its name, the address Ansible reaches it by, and its settings."""
+    """One machine of the inventory: its name, the address that Ansible connects to, and its settings."""
 
     name: str
     address: str
@@ -44,6 +32,7 @@ class Host:
 
     @property
     def runtime(self) -> str:
+        """How this node runs its part of a job."""
         return str(self.settings.get("runtime", "docker"))
 
 
@@ -51,8 +40,9 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
     """Return the hosts of group `nodes` in inventory order, narrowed by an Ansible pattern `limit`.
 
     Raises:
-        RingmasterError: the file is missing or not parsable, the group is missing or empty, a name stands there
-            twice, two names share an address that is not this machine's, or `limit` names an unknown host.
+        RingmasterError: the file is missing or can't be parsed, the group is missing or empty, it has a name twice,
+            two names share an address that is not this machine's, a variable can't be right, or `limit` names an
+            unknown host.
     """
     if not path.exists():
         raise RingmasterError(
@@ -68,72 +58,22 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
 
 
 def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
-    with _strict_ansible() as said:
-        # Ansible takes 0.3 s to import: only who reads an inventory pays.
-        from ansible.errors import AnsibleError
-        from ansible.inventory.manager import InventoryManager, split_host_pattern
-        from ansible.parsing.dataloader import DataLoader
-        from ansible.template import Templar
-        from ansible.vars.manager import VariableManager
-
-        loader = DataLoader()
-        said.seek(0)
-        said.truncate()  # what importing it says is about this machine, not about the inventory
-        try:
-            inventory = InventoryManager(loader=loader, sources=[str(path)])
-            _refuse_warnings(path, said.getvalue())
-            if GROUP not in inventory.groups:
-                raise RingmasterError(f"{path}: no group '{GROUP}' in it; list your machines under '{GROUP}: hosts:'")
-            _refuse_unknown_hosts(path, inventory, limit, split_host_pattern(limit))
-            variables = VariableManager(loader=loader, inventory=inventory)
-            hosts = tuple(
-                _host(path, str(host.name), variables.get_vars(host=host, include_hostvars=False), Templar, loader)
-                for host in inventory.list_hosts(GROUP)
-            )
-            _refuse_shared_addresses(path, hosts)  # those beyond the limit count too
-            inventory.subset(limit or None)
-            chosen = {str(host.name) for host in inventory.list_hosts(GROUP)}
-            return tuple(host for host in hosts if host.name in chosen)
-        except AnsibleError as error:
-            _refuse_warnings(path, said.getvalue())
-            raise RingmasterError(f"{path}: {_one_line(str(error))}") from error
+    with open_inventory(path) as inventory:
+        if not inventory.has_group(GROUP):
+            raise RingmasterError(f"{path}: no group '{GROUP}' in it; list your machines under '{GROUP}: hosts:'")
+        _refuse_unknown_hosts(path, inventory, limit)
+        hosts = tuple(_host(path, name, *inventory.variables(name)) for name in inventory.names(GROUP))
+        _refuse_shared_addresses(path, hosts)  # also of hosts outside the limit
+        chosen = set(inventory.names(GROUP, limit=limit))
+        return tuple(host for host in hosts if host.name in chosen)
 
 
-@contextmanager
-def _strict_ansible() -> Iterator[io.StringIO]:
-    """Ansible's settings (it reads them when imported) and what it prints, kept from the user's script and screen."""
-    before = {name: os.environ.get(name) for name in STRICT}
-    errors = sys.stdout.errors
-    os.environ.update(STRICT)
-    try:
-        with redirect_stderr(io.StringIO()) as said:
-            yield said
-    finally:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors=errors)  # Ansible sets its own, which puts a "?" for what is not UTF-8
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
-
-
-def _refuse_warnings(path: Path, said: str) -> None:
-    """Make one line of the pages Ansible prints about a file it could not read, or only in part."""
-    if "[WARNING]" not in said:
-        return
-    cause = re.search(r"YAML parsing failed: (.+)", said) or re.search(r"\[WARNING\]: (.+)", said)
-    place = re.search(r"^Origin: .*?(:\d+):\d+$", said, re.MULTILINE)
-    what = cause[1] if cause else _one_line(said)
-    raise RingmasterError(f"{path}{place[1] if place else ''}: {what.rstrip('.')}. Mend the inventory and try again.")
-
-
-def _host(path: Path, name: str, variables: dict[str, Any], templar: Any, loader: Any) -> Host:
-    render = templar(loader=loader, variables=variables).template
-    wanted = {key: value for key, value in variables.items() if key.startswith(_PREFIX)}
-    settings = {key.removeprefix(_PREFIX): _plain(render(value)) for key, value in wanted.items()}
+def _host(path: Path, name: str, variables: Mapping[str, Any], render: Callable[[Any], Any]) -> Host:
+    ours = {key: value for key, value in variables.items() if key.startswith(_PREFIX)}
+    settings = {key.removeprefix(_PREFIX): _plain(render(value)) for key, value in ours.items()}
     if not _NAME.fullmatch(name):
         raise RingmasterError(
-            f"{path}: {name!r} can't be a node's name: letters, digits and . _ -, a letter or digit first"
+            f"{path}: {name!r} can't be a node's name: use letters, digits and . _ -, with a letter or digit first"
         )
     problem = settings_problem(settings)
     if problem:
@@ -147,7 +87,7 @@ def _host(path: Path, name: str, variables: dict[str, Any], templar: Any, loader
 
 
 def _plain(value: Any) -> Any:
-    """Strip Ansible's tagged types down to Python's own."""
+    """Return the value in Python's own types instead of Ansible's tagged ones."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -157,17 +97,18 @@ def _plain(value: Any) -> Any:
     return next((kind(value) for kind in (int, float, str) if isinstance(value, kind)), str(value))
 
 
-def _refuse_unknown_hosts(path: Path, inventory: Any, limit: str, patterns: list[str]) -> None:
-    known = ", ".join(str(host.name) for host in inventory.list_hosts(GROUP))
+def _refuse_unknown_hosts(path: Path, inventory: AnsibleInventory, limit: str) -> None:
+    patterns = inventory.split(limit)
+    known = ", ".join(inventory.names(GROUP))
     if limit and not any(pattern.strip() for pattern in patterns):
         raise RingmasterError(f"{path}: LIMIT={limit!r} names no host; known: {known}")
     for pattern in patterns:
-        if not inventory.list_hosts(pattern.lstrip("!&")):
+        if not inventory.names(pattern.lstrip("!&")):
             raise RingmasterError(f"{path}: LIMIT names '{pattern}', which is not there; known: {known}")
 
 
 def _refuse_repeated_names(path: Path) -> None:
-    """Find one name twice in an INI inventory's group, which Ansible merges in silence (in YAML it is an error)."""
+    """Refuse a name that an INI inventory's group has twice: Ansible merges the two in silence (YAML's are errors)."""
     if path.is_dir() or path.suffix in {".yml", ".yaml", ".json"} or os.access(path, os.X_OK):
         return
     section, names = "", []
@@ -179,11 +120,11 @@ def _refuse_repeated_names(path: Path) -> None:
             names.append(words[0])
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise RingmasterError(f"{path}: '{repeated[0]}' stands twice in group '{GROUP}'; give each node its own name")
+        raise RingmasterError(f"{path}: group '{GROUP}' has '{repeated[0]}' twice; give each node its own name")
 
 
 def _refuse_shared_addresses(path: Path, hosts: tuple[Host, ...]) -> None:
-    """One machine under two names would get two ranks 0; only this machine may stand for several nodes."""
+    """Refuse one machine under two names, which would get two ranks 0; only this machine may be several nodes."""
     first: dict[str, str] = {}
     for host in hosts:
         if host.runtime == "process":
@@ -195,14 +136,11 @@ def _refuse_shared_addresses(path: Path, hosts: tuple[Host, ...]) -> None:
             )
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def job_dir(host: Host) -> str:
-    """The folder of all jobs on a node."""
+    """Return the folder of all jobs on a node."""
     return str(host.settings.get("job_dir") or _JOB_DIR)
 
 
-def _folders(host: Host) -> tuple[str, str]:
+def node_folders(host: Host) -> tuple[str, str]:
+    """Return the folder of all jobs on a node, and its folder of data sets."""
     return job_dir(host), str(host.settings.get("data_dir") or _DATA_DIR)

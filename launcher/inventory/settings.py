@@ -1,4 +1,4 @@
-"""The `ringmaster_…` variables of an inventory: their names, and what each may be."""
+"""The `ringmaster_…` variables of an inventory: their names, and the values that each may have."""
 
 import difflib
 import re
@@ -28,7 +28,7 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "ranks_per_node": ("a whole number from 1 up", lambda value: _count(value) and int(value) > 0),
     "backend": ("auto, nccl or gloo", lambda value: value in ("auto", "nccl", "gloo")),
     "data_dir": ("an absolute path", lambda value: _text(value) and str(value).startswith("/")),
-    # A cluster's nodes have these too; processes on this machine have no use for them.
+    # Only a cluster's nodes use the rest; processes on this machine ignore them.
     "job_dir": ("an absolute path", lambda value: _text(value) and str(value).startswith("/")),
     "image": ("an image reference", _text),
     "firewall": ("disabled, cluster_only or keep", lambda value: value in ("disabled", "cluster_only", "keep")),
@@ -38,13 +38,13 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def settings_problem(settings: Mapping[str, Any]) -> str | None:
-    """What is wrong with a host's settings (names without the prefix), in a sentence; None if nothing is."""
+    """Return what is wrong with a host's settings (names without the prefix) in a sentence, or None."""
     for name, value in settings.items():
         if name not in SETTINGS:
             near = difflib.get_close_matches(name, SETTINGS, n=1)
             known = f"did you mean ringmaster_{near[0]}?" if near else f"known: {', '.join(SETTINGS)}"
             return f"there is no setting ringmaster_{name}; {known}"
-        what, fits = SETTINGS[name]
+        allowed, fits = SETTINGS[name]
         if not fits(value):
-            return f"ringmaster_{name} is {value!r}; must be {what}"
+            return f"ringmaster_{name} is {value!r}; must be {allowed}"
     return None

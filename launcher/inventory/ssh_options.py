@@ -1,4 +1,4 @@
-"""How one host of the inventory is reached: Ansible's connection variables, and the ssh options they come to."""
+"""How one host of the inventory is reached: Ansible's connection variables, and the ssh options they stand for."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions:
-    """What Ansible is told about reaching a host; empty is Ansible's default."""
+    """The connection variables that the inventory sets for a host; an empty one has Ansible's default."""
 
     over_ssh: bool = True
     """False for this machine itself and for other connection plugins."""
@@ -35,31 +35,31 @@ class SshOptions:
     """Whether Ansible logs in with a password; the password itself is not kept."""
 
     def options(self, extra_args: str) -> tuple[str, ...]:
-        """The options Ansible gives to ssh, in its order: ssh takes the first value of each.
+        """Return the options that Ansible gives to ssh, in Ansible's order: ssh takes the first value of each.
 
         Args:
-            extra_args: what stands in for `ansible_ssh_extra_args` where the inventory doesn't set it.
+            extra_args: takes the place of `ansible_ssh_extra_args` where the inventory doesn't set it.
         """
-        found = shlex.split(self.args)
+        words = shlex.split(self.args)
         if self.port is not None:
-            found += ["-o", f"Port={self.port}"]
+            words += ["-o", f"Port={self.port}"]
         if self.key_file:
-            found += ["-o", f'IdentityFile="{Path(self.key_file).expanduser()}"']
+            words += ["-o", f'IdentityFile="{Path(self.key_file).expanduser()}"']
         if self.user:
-            found += ["-o", f'User="{self.user}"']
-        return (*found, *shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
+            words += ["-o", f'User="{self.user}"']
+        return (*words, *shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
 
 
 def from_variables(variables: Mapping[str, Any], render: Callable[[Any], Any]) -> SshOptions:
-    """Read a host's connection variables; `render` resolves their templates.
+    """Return the options that a host's connection variables stand for; `render` resolves their templates.
 
     Raises:
         ValueError: a value can't be right; the message names the variable.
     """
 
     def text(name: str) -> str:
-        given = next((variables[each] for each in _NAMES[name] if variables.get(each) is not None), None)
-        return "" if given is None else str(render(given))
+        value = next((variables[each] for each in _NAMES[name] if variables.get(each) is not None), None)
+        return "" if value is None else str(render(value))
 
     for name in ("args", "common_args", "extra_args"):
         try:

@@ -1,7 +1,7 @@
 """The README's first command on a machine that has git, make, Python with venv and certificates, and nothing else.
 
-The machine is a minimal root file system, entered as an ordinary user in namespaces of its own; the tree is copied
-as git sees it. A hidden dependency on this machine shows here.
+The machine is a minimal root file system, which the test enters as an ordinary user in separate namespaces. The tree is
+copied as git sees it. A hidden dependency on this machine shows here.
 """
 
 import json
@@ -19,7 +19,7 @@ from launcher.base.paths import ROOT
 PACKAGES = "git,make,python3,python3-venv,ca-certificates"
 USER = 1000
 CHECKOUT = "home/user/ring master"  # with a space, as folders may have
-# How this network reaches the package registries is the machine's business, not the test's.
+# The way to the package registries is a matter of this machine, not of the test.
 NETWORK = (
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -40,7 +40,7 @@ exec chroot --userspec={USER}:{USER} "$1" /usr/bin/env -i "${{@:2}}"
 
 
 def _unmet() -> str:
-    """Why this machine can't play the part, or nothing. With LAB=required what is missing is installed."""
+    """Return why this machine can't run the test, or nothing. With LAB=required, install what is missing."""
     if os.geteuid() != 0:
         return "needs root, to make a root file system"
     if not shutil.which("mmdebstrap") and os.environ.get("RINGMASTER_LAB") == "required":
@@ -64,9 +64,9 @@ def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = folder / "root"
     words = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={PACKAGES}", "--format=directory"]
     try:
-        # Its mounts in a namespace of their own, so that an interrupted run leaves none.
-        made = on_host(["unshare", "--mount", *words, _codename(), str(root)], timeout=1200)
-        assert made.returncode == 0, made.stdout
+        # In a separate mount namespace, so that an interrupted run leaves no mounts.
+        build = on_host(["unshare", "--mount", *words, _codename(), str(root)], timeout=1200)
+        assert build.returncode == 0, build.stdout
         shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
         if CERTIFICATES.exists():
             shutil.copy(CERTIFICATES, root / CERTIFICATES.relative_to("/"))
@@ -78,7 +78,7 @@ def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _codename() -> str:
-    """The release this machine runs: the one whose signing keys it has."""
+    """Return the release that this machine runs, as it has that one's signing keys."""
     lines = Path("/etc/os-release").read_text().splitlines()
     return next(line.partition("=")[2].strip('"') for line in lines if line.startswith("VERSION_CODENAME="))
 
@@ -91,18 +91,18 @@ def _copy_checkout(target: Path) -> None:
         text=True,
     ).stdout
     for name in filter(None, listed.split("\0")):
-        if (ROOT / name).exists():  # not one that is deleted but not yet committed
+        if (ROOT / name).exists():  # git also lists files whose deletion isn't committed yet
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
 
 
 def _as_user(root: Path, *command: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command on the fresh machine as an ordinary user, with only the environment a login gives."""
+    """Run a command on the fresh machine as an ordinary user, with only the environment of a login."""
     environment = {
         "HOME": "/home/user",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
-        "PIP_CERT": str(CERTIFICATES),  # Debian's pip looks at certificates of its own otherwise
+        "PIP_CERT": str(CERTIFICATES),  # without it, Debian's pip uses certificates of its own
         **{name: os.environ[name] for name in NETWORK if name in os.environ},
     }
     words = [f"{key}={value}" for key, value in environment.items()]

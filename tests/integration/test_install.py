@@ -8,21 +8,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from launcher.base.paths import ROOT
 
 
 def locked(name: str) -> str:
-    """The lines that lock one package of the control layer."""
+    """Return the lines that lock one package of the control layer, once for each of its versions."""
     lock = (ROOT / "requirements" / "control.txt").read_text()
-    found = re.search(rf"^{name}==.*(?:\n .*)*\n", lock, re.MULTILINE)
-    assert found
-    return found[0]
+    entries: list[str] = re.findall(rf"^{name}==.*(?:\n .*)*\n", lock, re.MULTILINE)
+    assert entries
+    return "".join(entries)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout in which the control layer is one package, installed; with a space in its path."""
+    """A checkout whose control layer is one package, already installed; its path has a space."""
     place = tmp_path_factory.mktemp("a checkout")
     (place / "requirements").mkdir()
     for name in ("install.sh", "installer.txt"):
@@ -47,6 +48,30 @@ def install(place: Path, **environment: str) -> "subprocess.CompletedProcess[str
 
 def _plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "RINGMASTER_INSTALLING"}
+
+
+def fake_python(path: Path, version: str) -> Path:
+    """Write a program that says it is Python `version`, and otherwise is the Python of these tests."""
+    numbers = tuple(map(int, version.split(".")))
+    path.write_text(
+        f"""#!/bin/sh
+case $1 in
+    -V) echo "Python {version}" ;;
+    -c) shift; code=$1; shift; exec {sys.executable} -c "import sys; sys.version_info = {numbers}
+$code" "$@" ;;
+    *) exec {sys.executable} "$@" ;;
+esac
+"""
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def fresh(place: Path, tmp_path: Path) -> Path:
+    """The same checkout before its first installation."""
+    shutil.copytree(place / "requirements", tmp_path / "fresh" / "requirements")
+    return tmp_path / "fresh"
 
 
 def imports(place: Path, module: str) -> bool:
@@ -79,7 +104,7 @@ def test_a_wrong_hash_is_refused_and_the_next_call_starts_anew(place: Path) -> N
     lock.write_text(locked("idna"))
     done = install(place)
     assert done.returncode == 0
-    assert "creating .venv" in done.stdout, "what was interrupted may be there in part"
+    assert "creating .venv" in done.stdout, "an interrupted installation may be incomplete"
     assert imports(place, "idna")
 
 
@@ -92,10 +117,43 @@ def test_a_checkout_that_was_moved_and_a_python_that_is_gone(place: Path, tmp_pa
     assert imports(moved, "idna")
 
 
-def test_a_python_that_is_too_old_or_not_there(place: Path, tmp_path: Path) -> None:
-    fresh = tmp_path / "fresh"
-    shutil.copytree(place / "requirements", fresh / "requirements")
+@pytest.mark.parametrize("version", ["3.10.13", "3.15.0"])
+def test_a_python_that_is_too_old_or_too_new_is_refused(fresh: Path, tmp_path: Path, version: str) -> None:
+    python = fake_python(tmp_path / "python", version)
+    done = install(fresh, PYTHON=str(python))
+    assert done.returncode == 3
+    assert "needs Python 3.11 to 3.14 (newer ones lack wheels of the locked packages), but" in done.stdout
+    assert f"{python} is Python {version}. Install one of them" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("ringmaster: exit 3")
+    assert not (fresh / ".venv").exists()
+
+
+def test_a_python_that_is_not_there_is_refused(fresh: Path) -> None:
     done = install(fresh, PYTHON="/no/such/python")
     assert done.returncode == 3
-    assert "needs Python 3.11 or newer, but /no/such/python is not there" in done.stdout
+    assert "needs Python 3.11 to 3.14" in done.stdout and "/no/such/python is not installed" in done.stdout
     assert not (fresh / ".venv").exists()
+
+
+def test_python_3_14_is_taken_where_python3_is_too_new(fresh: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    fake_python(programs / "python3", "3.15.0")
+    fake_python(programs / "python3.14", "3.14.0")
+    done = install(fresh, PYTHON="", PATH=f"{programs}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stdout
+    assert "creating .venv with Python 3.14.0" in done.stdout
+    assert imports(fresh, "idna")
+
+
+@pytest.mark.parametrize(("minor", "core"), [(11, "2.19"), (12, "2.21"), (14, "2.21")])
+def test_the_lock_has_one_ansible_core_for_each_python(minor: int, core: str) -> None:
+    environment = {"python_full_version": f"3.{minor}.0", "python_version": f"3.{minor}"}
+    lines = [line.rstrip(" \\") for line in locked("ansible-core").splitlines() if not line.startswith(" ")]
+    chosen = [one for one in map(Requirement, lines) if one.marker is None or one.marker.evaluate(environment)]
+    assert len(chosen) == 1 and str(chosen[0].specifier).startswith(f"=={core}.")
+
+
+def test_the_locks_name_no_index() -> None:
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        assert "://" not in lock.read_text(), lock

@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ON_NODE
-from launcher.inventory.hosts import Host, _folders
+from launcher.inventory.hosts import Host, node_folders
 
 _SOURCE = ON_NODE / "probe.py"
 _DEVICE = re.compile(r"/dev/infiniband/[\w.-]+|/dev/gdrdrv")
@@ -101,7 +101,7 @@ class ProbeAnswer:
 
 def command(host: Host) -> tuple[str, ...]:
     """Return the command that runs the probe on a node; its output is for `parse`."""
-    folders = dict(zip(("job_dir", "data_dir"), _folders(host), strict=True))
+    folders = dict(zip(("job_dir", "data_dir"), node_folders(host), strict=True))
     return ("python3", "-IS", "-c", _SOURCE.read_text(encoding="utf-8"), json.dumps(folders))
 
 
@@ -117,7 +117,7 @@ def parse(host: Host, output: str, *, heard_at: float, stderr: str = "") -> Prob
     """
     try:
         answer = _from_fields(json.loads(output), heard_at)
-        folders = _folders(host)
+        folders = node_folders(host)
         if (answer.job_dir.path or folders[0], answer.data_dir.path or folders[1]) != folders:
             raise ValueError("it looked at other folders")
         return answer

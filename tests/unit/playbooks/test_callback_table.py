@@ -66,6 +66,19 @@ def test_the_launcher_gets_json_and_notes(tmp_path: Path) -> None:
     assert kinds[0] == ("task", "Look") and kinds.count(("begin", "a")) == kinds.count(("end", "a")) == 4
 
 
+def test_the_silent_callback_leaves_errors_and_the_result(tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    done = play(
+        tmp_path, "verify.yml", TASKS, RINGMASTER_RESULT=str(result), ANSIBLE_STDOUT_CALLBACK="ringmaster_silent"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+    assert json.loads(result.read_text())["nodes"]["c"]["why"] == "Break: no space left"
+    again = tmp_path / "broken"
+    again.mkdir()
+    done = play(again, "verify.yml", "- hosts: [", ANSIBLE_STDOUT_CALLBACK="ringmaster_silent")
+    assert done.returncode != 0 and "YAML parsing failed" in done.stderr
+
+
 class _Named:
     def __init__(self, name: str) -> None:
         self._name = name

@@ -69,7 +69,7 @@ def test_the_environment_is_strict() -> None:
     made = provision.environment({"ANSIBLE_SSH_EXTRA_ARGS": "-v", "X": "1"}, Path("/a b/known_hosts"), silent=True)
     assert made["ANSIBLE_DUPLICATE_YAML_DICT_KEY"] == "error" and made["ANSIBLE_HOST_KEY_CHECKING"] == "1"
     assert made["ANSIBLE_SSH_EXTRA_ARGS"] == f"{known_hosts.pinning_options(Path('/a b/known_hosts'))} -v"
-    assert made["ANSIBLE_STDOUT_CALLBACK"] == "community.general.null" and made["X"] == "1"
+    assert made["ANSIBLE_STDOUT_CALLBACK"] == "ringmaster_silent" and made["X"] == "1"
     assert "ANSIBLE_STDOUT_CALLBACK" not in provision.environment({}, Path("/k"), silent=False)
 
 

@@ -1,4 +1,4 @@
-"""The inventory's own variables: known names, and values of the right form."""
+"""The inventory's `ringmaster_…` variables: known names, and values of the right form."""
 
 import pytest
 

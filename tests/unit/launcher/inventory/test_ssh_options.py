@@ -1,4 +1,4 @@
-"""How a host is reached: Ansible's variables become the options ssh is given, also for paths with spaces."""
+"""Ansible's connection variables become ssh's options, also for paths with spaces."""
 
 import shlex
 import shutil
@@ -20,7 +20,7 @@ def read(folder: Path, host: str, variables: str = "") -> inventory.Host:
     return inventory.read(path)[0]
 
 
-def test_options_stand_in_ansibles_order(tmp_path: Path) -> None:
+def test_options_have_ansibles_order(tmp_path: Path) -> None:
     host = read(
         tmp_path,
         "{ansible_port: 2222, ansible_user: ops, ansible_ssh_private_key_file: /k y}",
@@ -44,7 +44,7 @@ def test_own_extra_arguments_replace_ours() -> None:
         ("{ansible_ssh_common_args: '-F \"x'}", "a: ansible_ssh_common_args has a quote that is not closed"),
     ],
 )
-def test_what_can_not_be_right_is_refused(tmp_path: Path, host: str, message: str) -> None:
+def test_impossible_values_are_refused(tmp_path: Path, host: str, message: str) -> None:
     with pytest.raises(RingmasterError, match=message):
         read(tmp_path, host)
 
@@ -58,12 +58,13 @@ def test_this_machine_is_not_reached_by_ssh() -> None:
     assert not inventory.read(ROOT / "inventory" / "local.yml")[0].ssh.over_ssh
 
 
-def test_group_vars_say_what_the_launcher_says(tmp_path: Path) -> None:
+def test_group_vars_pin_host_keys_as_the_launcher_does(tmp_path: Path) -> None:
     folder = tmp_path / "my inventory"
     shutil.copytree(ROOT / "inventory" / "group_vars", folder / "group_vars")
-    said = read(folder, "{}").ssh.extra_args
-    assert said is not None
-    assert shlex.split(said) == shlex.split(pinning_options(Inventory(path=folder / "hosts.yml", hosts=()).pins))
+    extra_args = read(folder, "{}").ssh.extra_args
+    assert extra_args is not None
+    pins = Inventory(path=folder / "hosts.yml", hosts=()).pins
+    assert shlex.split(extra_args) == shlex.split(pinning_options(pins))
 
 
 def test_the_example_inventory_is_valid() -> None:

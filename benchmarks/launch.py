@@ -10,17 +10,17 @@ import json
 import os
 import shlex
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.first_step import restored_latest
-from benchmarks.turns import compare
+from benchmarks.result import Result, Row, ratio
+from benchmarks.turns import in_turn
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.base.timings import VARIABLE, durations
@@ -33,10 +33,15 @@ from trainer.reporting.summary import read_records, summarize
 
 _ARGUMENTS = "--dataset synthetic --max-steps 1 --max-val-items 64"
 _LIMIT_S = 300
+_REPETITIONS, _QUICK_REPETITIONS = 7, 3
 
 
-def run(repetitions: int, inventory: str) -> None:
-    """Measure, and print both medians, their spread, the ratio, and where our time goes."""
+def measure(quick: bool, inventory: str) -> Result:
+    """Return both ways' seconds, their ratio, and where our time goes.
+
+    Raises:
+        RingmasterError: there is no cluster of two nodes, or a run fails.
+    """
     path = _inventory(inventory)
     hosts = inventories.read(path)[:2]
     if len(hosts) < 2:
@@ -50,20 +55,31 @@ def run(repetitions: int, inventory: str) -> None:
     }
     _forget(plan, shells, plan.name)
     ways: dict[str, Callable[[], float]] = {
-        "make train NODES=2": lambda: _make_train(path, plan, shells, marks),
-        "shell script, two ssh": lambda: _by_hand(shells, plan),
+        "`make train NODES=2`": lambda: _make_train(path, plan, shells, marks),
+        "shell script, two `ssh`": lambda: _by_hand(shells, plan),
     }
-    ways["shell script, two ssh"]()
-    compare("first optimizer step on two nodes, seconds after the command", ways, repetitions)
-    _show_marks(marks)
+    _by_hand(shells, plan)  # uncounted
+    seconds = in_turn(ways, _QUICK_REPETITIONS if quick else _REPETITIONS, unit="s")
+    ours, script = (Row(label=label, unit="s", values=values) for label, values in seconds.items())
+    return Result(
+        name="launch",
+        title="From the command to the first optimizer step, on a cluster",
+        command="make bench ONLY=launch",
+        rows=(ours, script, *_phases(marks)),
+        ratios=(ratio("make train / shell script", ours, script),),
+        notes=(
+            f"Two nodes of {path.name}, {plan.world_size} ranks, backend {plan.backend}, in turn, after one uncounted "
+            "round. The script starts the same containers with the same trainer over two `ssh` connections at once.",
+            "Rows below these two: where the time of `make train` goes, each from the end of the one above it.",
+        ),
+    )
 
 
-def _show_marks(marks: list[dict[str, float]]) -> None:
-    """Where the time of `make train` goes, medians."""
-    print("\nwhere the time of make train goes, seconds (medians)")
-    medians = [(name, statistics.median(each[name] for each in marks)) for name in marks[0]]
-    for name, took in durations(medians):
-        print(f"  {name:32} {took:6.2f}")
+def _phases(marks: Sequence[Mapping[str, float]]) -> Iterator[Row]:
+    """Yield a row for each phase of `make train`, with its seconds in each run."""
+    runs = [durations([(name, each[name]) for name in marks[0]]) for each in marks]
+    for phase in zip(*runs, strict=True):
+        yield Row(label=f"`make train`: {phase[0][0]}", unit="s", values=tuple(took for _, took in phase))
 
 
 def _inventory(given: str) -> Path:

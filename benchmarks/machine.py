@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import sources
 from launcher.base.paths import ROOT
 from launcher.local.machine import cores
 
@@ -30,9 +31,13 @@ class Machine:
     torch: str
     torchvision: str
     commit: str
-    """Short; with "+changes" where the working tree differed from it outside docs/, at the start or the end."""
+    """Short; with "+changes" where the working tree differed from it at the start or the end.
+
+    docs/ and README.md don't count."""
     date: str
     """YYYY-MM-DD, UTC."""
+    code: str = ""
+    """`sources.fingerprint` of what was measured; empty in results from before fingerprints were stored."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for json.dumps."""
@@ -55,7 +60,7 @@ class Machine:
 
 
 def look() -> Machine:
-    """This machine, now. What can't be found out is "unknown"; never raises."""
+    """Return this machine, now. What can't be found out is "unknown"; never raises."""
     return Machine(
         cpu=_cpu(),
         cores=cores(),
@@ -70,9 +75,12 @@ def look() -> Machine:
     )
 
 
-def at_end(before: Machine) -> Machine:
-    """The machine of a measurement that began at `before`, its commit marked where the tree was changed meanwhile."""
-    return replace(before, commit=between(before.commit, commit(ROOT)))
+def at_end(before: Machine, name: str) -> Machine:
+    """Return the machine of the measurement `name` that began at `before`.
+
+    Its commit is marked if the tree was changed meanwhile, and it has the fingerprint of the code that was measured.
+    """
+    return replace(before, commit=between(before.commit, commit(ROOT)), code=sources.fingerprint(name))
 
 
 def between(start: str, end: str) -> str:
@@ -98,12 +106,12 @@ def _gpus() -> tuple[str, ...]:
 
 
 def commit(folder: Path) -> str:
-    """The working tree's commit, as in `Machine.commit`."""
+    """Return the working tree's commit, as in `Machine.commit`."""
     head = _output("git", "-C", str(folder), "rev-parse", "--short", "HEAD")
     if head is None:
         return "unknown"
-    # Pages and pictures of an earlier measurement don't change what is measured.
-    changes = _output("git", "-C", str(folder), "status", "--porcelain", "--", ".", ":!docs")
+    # Pages and charts of an earlier measurement don't change what is measured.
+    changes = _output("git", "-C", str(folder), "status", "--porcelain", "--", ".", ":!docs", ":!README.md")
     return head.strip() + (_CHANGES if changes else "")
 
 

@@ -1,6 +1,5 @@
 """Ways of doing the same, measured in turn, so that a noisy minute hits all of them."""
 
-import statistics
 from collections.abc import Callable, Collection, Mapping
 
 from benchmarks.result import figure
@@ -41,18 +40,3 @@ def in_turn(
             values[name] += (value,)
             print(f"  round {number + 1}/{repetitions}: {name}: {figure(value)} {unit}".rstrip(), flush=True)
     return values
-
-
-def compare(title: str, ways: Mapping[str, Callable[[], float]], repetitions: int) -> None:
-    """Measure A B A B …, and print each way's median and spread, and the ratio of the first's median to the second's.
-
-    Args:
-        title: what the seconds are of.
-        ways: what is measured, by name; each returns seconds.
-    """
-    seconds = in_turn(ways, repetitions, unit="s")
-    print(f"\n{title} (n = {repetitions})")
-    for name, values in seconds.items():
-        print(f"  {name:22} median {statistics.median(values):6.2f}   from {min(values):.2f} to {max(values):.2f}")
-    ours, bare = (statistics.median(values) for values in seconds.values())
-    print(f"  ratio of the medians   {ours / bare:.3f}")

@@ -1,7 +1,7 @@
 """From the command to the first optimizer step on a cluster: `make train` against the shortest shell script.
 
 The script starts the same two containers, from the same image with the same trainer, over two ssh connections at once:
-what a careful person's own script does, without checks, labels, logs, results or a way to stop it. Both in turn
+as a careful person's own script does, without checks, labels, logs, results or a way to stop it. Both in turn
 (A B A B …) after one uncounted round; the figure is the ratio of the medians. Needs two nodes with everything in
 place: `make lab NODES=2 GPUS=2`, `make provision`, `make image`, the last two with INVENTORY=inventory/lab.yml.
 """
@@ -93,14 +93,14 @@ def _inventory(given: str) -> Path:
 
 
 def _forget(plan: Plan, shells: Mapping[str, list[str]], name: str) -> None:
-    """Remove a measured job's folders from the nodes: they keep ten jobs, which are the user's own."""
+    """Remove a measured job's folders from the nodes: these keep ten jobs, which should be the user's own."""
     for node in plan.nodes:
         jobs = Path(node_folder(node.container, RUN)).parent.parent
         _checked([*shells[node.name], f"rm -rf {shlex.quote(str(jobs / name))}"])
 
 
 def _make_train(path: Path, plan: Plan, shells: Mapping[str, list[str]], marks: list[dict[str, float]]) -> float:
-    """Seconds to the first step under `make train`."""
+    """Return the seconds to the first step under `make train`."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     folder = ROOT / "runs" / name
     with restored_latest(), tempfile.TemporaryDirectory() as here:
@@ -134,7 +134,7 @@ def _train(path: Path, name: str) -> list[str]:
 
 
 def _by_hand(shells: Mapping[str, list[str]], plan: Plan) -> float:
-    """Seconds to the first step with the script."""
+    """Return the seconds to the first step with the script."""
     folders = {name: _checked([*ssh, "mktemp -d"]).strip() for name, ssh in shells.items()}
     try:
         lines = ["#!/bin/sh"]
@@ -160,7 +160,7 @@ def _by_hand(shells: Mapping[str, list[str]], plan: Plan) -> float:
 
 
 def _planned(path: Path) -> Plan:
-    """The plan of such a job, of which the script takes the containers."""
+    """Return the plan of such a job; the script uses its containers."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with restored_latest():
         try:
@@ -171,9 +171,9 @@ def _planned(path: Path) -> Plan:
 
 
 def _without_rank_program(node: NodePlan, folder: str) -> str:
-    """The node's `docker run`, waiting for its end, with torchrun starting the trainer itself."""
+    """Return the node's `docker run`, which waits for the end, and in which torchrun starts the trainer itself."""
     assert node.container is not None
-    # What the job's own folder is for is left away; data, caches and certificates stay.
+    # Without the mounts of the job's own folder; data, caches and certificates stay.
     own = (str(RUN), str(HOME))
     binds: tuple[Bind, ...] = tuple(bind for bind in node.container.binds if bind.target not in own)
     container = replace(

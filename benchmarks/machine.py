@@ -23,7 +23,7 @@ class Machine:
 
     cpu: str
     cores: int
-    """Those that this process may use."""
+    """The cores that this process may use."""
     memory_gib: int
     gpus: tuple[str, ...]
     system: str
@@ -40,17 +40,17 @@ class Machine:
     """`sources.fingerprint` of what was measured; empty in results from before fingerprints were stored."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dumps."""
+        """Return plain values for json.dumps."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Machine":
-        """The inverse of `to_json`. Raises KeyError or TypeError for other things."""
+        """Return the inverse of `to_json`. Raises KeyError or TypeError for other things."""
         return cls(**{**value, "gpus": tuple(value["gpus"])})
 
     @property
     def line(self) -> str:
-        """All of it in one line for people."""
+        """Return all of it in one line for people."""
         gpus = ", ".join(self.gpus) or "no GPU"
         processors = f"{self.cores} core{'s' * (self.cores != 1)}"
         return (
@@ -84,7 +84,7 @@ def at_end(before: Machine, name: str) -> Machine:
 
 
 def between(start: str, end: str) -> str:
-    """The commit of what was measured between these two: the first, with "+changes" unless both are one and clean."""
+    """Return the commit of a measurement between these two: the first, with "+changes" unless both are equal."""
     return start if start == end or start.endswith(_CHANGES) else start + _CHANGES
 
 
@@ -100,9 +100,9 @@ def _system() -> str:
 
 
 def _gpus() -> tuple[str, ...]:
-    """Names as the driver tells them: the benchmark's own process has no need of torch."""
-    said = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    return tuple(line.strip() for line in (said or "").splitlines() if line.strip())
+    """Return the names that the driver reports: the benchmark's own process doesn't need torch."""
+    names = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return tuple(line.strip() for line in (names or "").splitlines() if line.strip())
 
 
 def commit(folder: Path) -> str:

@@ -14,11 +14,11 @@ def in_turn(
     fewer: Mapping[str, int] | None = None,
     optional: Collection[str] = (),
 ) -> dict[str, tuple[float, ...]]:
-    """Measure A B C A B C …, with a line for each; return every way's values, `unit` being what they are in.
+    """Measure A B C A B C …, with a line for each; return every way's values, which are in `unit`.
 
     Args:
-        fewer: ways that are measured in so many of the first rounds only.
-        optional: ways that may fail: that is said, they have no values then, and the others go on.
+        fewer: ways that are measured in this many of the first rounds only.
+        optional: ways that may fail: the failure is printed, they have no values, and the others go on.
     """
     values: dict[str, tuple[float, ...]] = dict.fromkeys(ways, ())
     failed: set[str] = set()

@@ -8,7 +8,8 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import machine, pages, tables
+from benchmarks import machine
+from benchmarks.publish import pages, tables
 from benchmarks.result import Result
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from launcher.base.paths import ROOT

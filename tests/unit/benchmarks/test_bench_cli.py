@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import cli, readme
+from benchmarks import cli
+from benchmarks.publish import readme
 from benchmarks.result import Ratio, Result
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from tests.support.benchmark_results import MACHINE, WHOLE

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from benchmarks import drawing, readme, sources, tables
+from benchmarks import sources
 from benchmarks.machine import Machine
+from benchmarks.publish import drawing, readme, tables
 from benchmarks.result import Result
 from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError

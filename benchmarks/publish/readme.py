@@ -127,6 +127,6 @@ def _of_ratio(ratio: Ratio) -> str:
 def _lacks(one: Figure, label: str) -> Never:
     raise RingmasterError(
         f"docs/performance/{one.result}.json has no '{label}', which the README shows; measure again: "
-        f"make bench ONLY={one.result}, or change benchmarks/readme.py",
+        f"make bench ONLY={one.result}, or change benchmarks/publish/readme.py",
         exit_code=ExitCode.FAILED,
     )

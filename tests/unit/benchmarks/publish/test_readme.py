@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cli, pages, readme, sources
+from benchmarks import cli, sources
+from benchmarks.publish import pages, readme
 from benchmarks.result import Ratio, Result, Row
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import pages
+from benchmarks.publish import pages
 from launcher.base.errors import RingmasterError
 from tests.support.benchmark_results import MACHINE, WHOLE
 

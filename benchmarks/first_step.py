@@ -101,11 +101,11 @@ def _timed(commands: list[list[str]], environment: "os._Environ[str] | dict[str,
         for command in commands
     ]
     try:
-        said = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
+        outputs = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
     finally:
         for process in processes:
             process.terminate()  # does nothing to those that have ended
-    for process, command, text in zip(processes, commands, said, strict=True):
+    for process, command, text in zip(processes, commands, outputs, strict=True):
         if process.returncode != 0:
             sys.stderr.write(text)
             raise RingmasterError(f"{' '.join(command)} failed, see above", exit_code=ExitCode.FAILED)

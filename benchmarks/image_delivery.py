@@ -71,13 +71,13 @@ def _machines() -> Iterator[Lab]:
 
 def _make_images(machines: Lab, number: int) -> list[str]:
     """Make an image on the first node, and one that differs in its top layer; return their IDs."""
-    made = []
+    images = []
     for change in (0, 1):
         words = [
             str(one) for name, mib in _LAYERS.items() for one in (name, mib, 10 * number + change * (name == "top"))
         ]
-        made.append(machines["node1"].run("python3", "-c", _MAKE, *words).split()[-1])
-    return made
+        images.append(machines["node1"].run("python3", "-c", _MAKE, *words).split()[-1])
+    return images
 
 
 def _forget(machines: Lab) -> None:

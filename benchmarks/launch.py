@@ -82,8 +82,8 @@ def _phases(marks: Sequence[Mapping[str, float]]) -> Iterator[Row]:
         yield Row(label=f"`make train`: {phase[0][0]}", unit="s", values=tuple(took for _, took in phase))
 
 
-def _inventory(given: str) -> Path:
-    chosen = Path(given) if given else ROOT / "inventory" / "lab.yml"
+def _inventory(path: str) -> Path:
+    chosen = Path(path) if path else ROOT / "inventory" / "lab.yml"
     if not chosen.exists():
         raise RingmasterError(
             f"{chosen}: no such inventory; launching is measured on a cluster: make lab NODES=2 GPUS=2, then "

@@ -63,8 +63,8 @@ def run(repetitions: int) -> None:
 def _converge(place: Place, *words: str) -> None:
     """Run until nothing changes: twice."""
     for _ in range(2):
-        said = _playbook(place, *words)
-    if any("changed=0" not in line for line in said.splitlines() if " ok=" in line):
+        output = _playbook(place, *words)
+    if any("changed=0" not in line for line in output.splitlines() if " ok=" in line):
         raise RingmasterError(f"the second run on {place.name} still changed something", exit_code=ExitCode.FAILED)
 
 

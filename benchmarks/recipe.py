@@ -122,7 +122,7 @@ def against_naive(whole: Sequence[Training], reference: Training | None) -> Rati
         return Ratio(label=label, value=None, least=_FASTER)
     ours, theirs = _mean_time(whole, GOOD), reference.seconds_to(GOOD)
     if theirs is None:
-        label += " (the naive loop never got there: at least so many times)"
+        label += " (the naive loop never got there: at least this many times)"
         theirs = reference.ends[-1]
     return Ratio(label=label, value=None if ours is None else theirs / ours, least=_FASTER)
 

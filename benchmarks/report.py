@@ -69,8 +69,8 @@ def measure(quick: bool) -> Result:
             if not way.lacks:
                 training = trainings.train(("--epochs", _EPOCHS, "--seed", str(seed), *way.flags), way.nodes)
                 done[way.label].append(training)
-                said = f"accuracy {training.accuracies[-1]:.4f} after {training.ends[-1]:.1f} s"
-                print(f"  round {seed + 1}/{rounds}: {way.label}: {said}", flush=True)
+                outcome = f"accuracy {training.accuracies[-1]:.4f} after {training.ends[-1]:.1f} s"
+                print(f"  round {seed + 1}/{rounds}: {way.label}: {outcome}", flush=True)
     rows = list(rows_of(THEIRS, [theirs] if theirs else [], lacks="" if theirs else QUICK))
     for way in chosen:
         rows += rows_of(way.label, done[way.label], lacks=way.lacks)
@@ -118,11 +118,11 @@ def ratios_of(theirs: Training | None, rows: Sequence[Row]) -> tuple[Ratio, ...]
     nothing is promised there.
     """
     times = {row.label: row for row in rows}
-    found = [(label, times[f"{label}: to 90 %"]) for label in (THEIRS, ALONE, DP, DDP_ONE, DDP_TWO)]
-    if theirs and not found[0][1].values:
+    to_goal = [(label, times[f"{label}: to 90 %"]) for label in (THEIRS, ALONE, DP, DDP_ONE, DDP_TWO)]
+    if theirs and not to_goal[0][1].values:
         lower = Row(label=THEIRS, unit="s", values=(theirs.ends[-1],))
-        found[0] = (f"{THEIRS} (never got there: at least so many times)", lower)
-    measured = [(label, row) for label, row in found if row.values]
+        to_goal[0] = (f"{THEIRS} (never got there: at least this many times)", lower)
+    measured = [(label, row) for label, row in to_goal if row.values]
     ratios = [
         ratio(f"{before} / {label}", earlier, row, least=None if label == DDP_TWO else 1.0)
         for (before, earlier), (label, row) in pairwise(measured)

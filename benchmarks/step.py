@@ -29,9 +29,9 @@ def measure(quick: bool) -> Result:
     rows, notes = step_choices.breakdown("default network", (), 1 if quick else 2)
     ratios: tuple[Ratio, ...] = ()
     if not quick:
-        parts, said = step_choices.breakdown("tutorial CNN", FLAGS, 2)
+        parts, tutorial_notes = step_choices.breakdown("tutorial CNN", FLAGS, 2)
         chosen, ratios = step_choices.choices(repetitions)
-        rows, notes = (*rows, *parts, *chosen), (*notes, *said)
+        rows, notes = (*rows, *parts, *chosen), (*notes, *tutorial_notes)
     return Result(
         name="step",
         title="A training step",

@@ -33,8 +33,8 @@ def measure(quick: bool) -> Result:
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="images-")))
         make_pictures(root, count=_IMAGES)
-        found: list[Choice] = []
-        auto = measure_streamed(root, workers=None, batch=BATCH, size=SIZE, chosen=found.append)
+        choices: list[Choice] = []
+        auto = measure_streamed(root, workers=None, batch=BATCH, size=SIZE, chosen=choices.append)
         stack.callback(auto.close)
         auto.settle()
         print(f"  chosen: {auto.workers} workers", flush=True)
@@ -44,7 +44,7 @@ def measure(quick: bool) -> Result:
         step = BATCH / (LOAD * best)
         wait = {"waiting": lambda: 100 * auto.waiting(step=step, steps=steps)}
         waits = in_turn(wait, 1 if quick else rounds, unit="%")["waiting"]
-    return _result(rates, waits, step, found, tried)
+    return _result(rates, waits, step, choices, tried)
 
 
 def sweep(cores: int, *, quick: bool = False) -> tuple[int, ...]:
@@ -98,13 +98,13 @@ def _result(
     rates: dict[str, tuple[float, ...]],
     waits: tuple[float, ...],
     step: float,
-    found: Sequence[Choice],
+    choices: Sequence[Choice],
     swept: Sequence[int],
 ) -> Result:
     rows = {way: Row(label=way, unit="images/s", values=values) for way, values in rates.items()}
     fixed = [rows[_streamed(workers)] for workers in swept]
     waiting = Row(label="waiting for images", unit="% of a step's time", values=waits)
-    tried = ", ".join(f"{workers}: {rate:,.0f}" for each in found for workers, rate in sorted(each.rates.items()))
+    tried = ", ".join(f"{workers}: {rate:,.0f}" for each in choices for workers, rate in sorted(each.rates.items()))
     curve = tuple((float(workers), row.median) for workers, row in zip(swept, fixed, strict=True))
     return Result(
         name="stream",
@@ -130,8 +130,8 @@ def _result(
         notes=(
             f"{_IMAGES} made-up photographs, JPEG files of 512 to 768 pixels an edge and 70 to 150 kB, read again "
             "and again under many names: they lie in the page cache, no disk is measured; "
-            f"random crops to {SIZE} and flips, batches of {BATCH} normalized float images. By itself it tried, in "
-            f"its first seconds, {tried or 'nothing'} (workers: images/s).",
+            f"random crops to {SIZE} and flips, batches of {BATCH} normalized float images. In its first "
+            f"seconds it tried {tried or 'nothing'} (workers: images/s).",
             f"Waiting: with a step of {1000 * step:.0f} ms that needs no CPU, so that it asks for {LOAD:.0%} of the "
             "best rate.",
         ),

@@ -96,10 +96,10 @@ def own_devices() -> tuple[Node, ...]:
     return even(devices(cores, gpus(os.environ)))
 
 
-def even(found: Sequence[Node]) -> tuple[Node, ...]:
-    """The first of them, an even number if there are several, so that two nodes have the same; at most MOST_DEVICES."""
-    count = min(len(found), MOST_DEVICES)
-    return tuple(found[: count - count % 2 if count > 1 else count])
+def even(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the first of `nodes`, at most MOST_DEVICES; an even number if there are several, for two equal nodes."""
+    count = min(len(nodes), MOST_DEVICES)
+    return tuple(nodes[: count - count % 2 if count > 1 else count])
 
 
 def one_thread_each(cores: Sequence[int], siblings: Callable[[int], frozenset[int]]) -> list[int]:
@@ -107,11 +107,11 @@ def one_thread_each(cores: Sequence[int], siblings: Callable[[int], frozenset[in
 
     `siblings`: the threads of a number's physical core, or nothing where that is not known.
     """
-    found: list[int] = []
+    firsts: list[int] = []
     for core in cores:
-        if not siblings(core) & set(found):
-            found.append(core)
-    return found
+        if not siblings(core) & set(firsts):
+            firsts.append(core)
+    return firsts
 
 
 def _siblings(core: int) -> frozenset[int]:
@@ -200,10 +200,10 @@ def node_commands(nodes: Sequence[Node], arguments: Sequence[str], port: int) ->
 
 def _run_together(commands: Sequence[tuple[list[str], dict[str, str]]], timeout: float = _TIMEOUT_S) -> None:
     """Run them at once. If one fails, or they take too long, end the others and show the output of all."""
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as output:
         processes = [
             subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **variables}, stdout=said, stderr=subprocess.STDOUT, text=True
+                command, cwd=ROOT, env={**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT, text=True
             )
             for command, variables in commands
         ]
@@ -212,8 +212,8 @@ def _run_together(commands: Sequence[tuple[list[str], dict[str, str]]], timeout:
         finally:
             _end(processes)
         if fault:
-            said.seek(0)
-            sys.stderr.write(said.read())
+            output.seek(0)
+            sys.stderr.write(output.read())
             raise RingmasterError(f"{' '.join(commands[0][0])}: {fault}, see above", exit_code=ExitCode.FAILED)
 
 

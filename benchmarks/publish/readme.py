@@ -106,8 +106,8 @@ def origin(name: str, machine: Machine) -> str:
 def _value(one: Figure, result: Result) -> str:
     if one.row:
         return _of_row(next((row for row in result.rows if row.label == one.row), None) or _lacks(one, one.row))
-    found = next((ratio for ratio in result.ratios if ratio.label == one.ratio), None) or _lacks(one, one.ratio)
-    return _of_ratio(found)
+    ratio = next((each for each in result.ratios if each.label == one.ratio), None) or _lacks(one, one.ratio)
+    return _of_ratio(ratio)
 
 
 def _of_row(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Files that others read at any moment: written whole or not at all."""
+"""Write files that others may read at any moment: whole, or not at all."""
 
 import json
 import os
@@ -8,7 +8,11 @@ from typing import Any
 
 
 def write(path: Path, text: str) -> None:
-    """Put `text` into the file at `path`, readable for all, in the place of what was there. Raises OSError."""
+    """Replace the file at `path` with `text`, readable by everybody.
+
+    Raises:
+        OSError: the file can't be written; what was there is unchanged.
+    """
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -21,7 +25,11 @@ def write(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` to `path` whole or not at all."""
+    """Write `value` to `path` as JSON, whole or not at all.
+
+    Raises:
+        OSError: the file can't be written; what was there is unchanged.
+    """
     new = path.with_name(f".{path.name}.new")
     new.write_text(json.dumps(value, indent=2) + "\n")
     new.replace(path)

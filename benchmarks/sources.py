@@ -24,7 +24,7 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "report": (*_TRAININGS, "benchmarks/report.py"),
     "gpu": (*_TRAINER, "benchmarks/trainings.py", "benchmarks/gpu.py"),
     "first-step": (*_TRAINER, *_LAUNCHER, "benchmarks/first_step.py"),
-    "launch": (*_TRAINER, *_LAUNCHER, "docker", "benchmarks/launch.py"),
+    "launch": (*_TRAINER, *_LAUNCHER, "docker/Dockerfile", "docker/install", "benchmarks/launch.py"),
 }
 """By the measurement's name: files, and folders with all Python files below them."""
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import machine, pages, tables
+from benchmarks import machine
+from benchmarks.publish import pages, tables
 from benchmarks.result import Result
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from launcher.base.paths import ROOT
@@ -25,15 +26,13 @@ DEFAULT = {
     "first-step": "benchmarks.first_step",
 }
 """By name, the modules with `measure(quick: bool) -> Result`; `make bench` alone runs them all, in this order."""
-ASKED = {
-    "provision": "benchmarks.provision",
-    "launch": "benchmarks.launch",
-    "image-delivery": "benchmarks.image_delivery",
-}
-"""Modules with `run(...)`, which prints. They start container nodes (and, as root, install a Docker engine), or need a
-cluster: only when asked for."""
+ON_A_CLUSTER = {"launch": "benchmarks.launch"}
+"""Modules with `measure(quick: bool, inventory: str) -> Result`, which need a cluster: only when asked for."""
+PRINTED = {"provision": "benchmarks.provision", "image-delivery": "benchmarks.image_delivery"}
+"""Modules with `run(repetitions: int)`, which prints. They start container nodes (and, as root, install a Docker
+engine): only when asked for."""
 PAGES = "pages"
-"""Measures nothing: writes the pages again from what is stored."""
+"""Measures nothing: redraws the pages and the README's results from what is stored."""
 ESTIMATES = {
     "input": (48, 18),
     "step": (185, 50),
@@ -46,7 +45,7 @@ ESTIMATES = {
 }
 """Seconds on two cores without GPU, and with QUICK=1."""
 REPETITIONS, QUICK_REPETITIONS = 7, 3
-"""Of the measurements that are only run when asked for."""
+"""Of the measurements in `PRINTED`."""
 DOCS = ROOT / "docs"
 QUICK_DOCS = ROOT / "runs" / "bench-quick"
 """Where a quick run's page goes: with so few repetitions it doesn't replace the figures in docs/."""
@@ -55,22 +54,22 @@ QUICK_DOCS = ROOT / "runs" / "bench-quick"
 def run(*, only: str = "", quick: bool = False, inventory: str = "") -> int:
     """Run the measurements that `only` names (commas between), or all that need no cluster; `quick` repeats them less.
 
-    `only` = `pages` alone writes docs/ again from the stored results, without measuring.
+    `only` = `pages` alone redraws docs/ and the README's results from what is stored, without measuring.
 
-    One that fails is named, and the others go on. Each is written down as soon as it is done.
+    If one fails, it is named, and the others go on. Each is written down as soon as it is done.
 
     Args:
         inventory: the cluster that launching is measured on; empty: the user's lab.
 
     Returns:
-        The exit code: 0, 1 where a measurement failed, 130 where the user stopped them.
+        The exit code: 0, 1 if a measurement failed, 130 if the user stopped them.
 
     Raises:
-        RingmasterError: `only` names one that is not there.
+        RingmasterError: `only` has an unknown name, or the README's results can't be redrawn.
         StoppedError: we were told to end.
     """
     if only.strip() == PAGES:
-        print(f"written again: {', '.join(pages.redraw(DOCS)) or 'nothing is stored'}: {_shown(DOCS / pages.PAGE)}")
+        print(f"redrawn: {', '.join(_redrawn()) or 'nothing is stored'}: {_shown(DOCS / pages.PAGE)}")
         return ExitCode.SUCCEEDED
     names = chosen(only)
     place = QUICK_DOCS if quick else DOCS
@@ -93,18 +92,31 @@ def run(*, only: str = "", quick: bool = False, inventory: str = "") -> int:
         code = ExitCode.INTERRUPTED
     if failed:
         code = code or ExitCode.FAILED
-        print(f"failed: {', '.join(failed)}; what each said stands above", file=sys.stderr)
+        print(f"failed: {', '.join(failed)}; their errors are above", file=sys.stderr)
     if missed:
         print("\n".join(("promises missed:", *missed)))
-    kept = [name for name in done if name in DEFAULT]
+    kept = [name for name in done if name not in PRINTED]
     if kept:
+        if not quick:
+            _redrawn()  # the other figures too: their code may have changed meanwhile
         print(f"written down: {', '.join(kept)}: {_shown(place / pages.PAGE)}")
     return code
 
 
+def _redrawn() -> list[str]:
+    """Redraw the pages and the README's results; return the names of the stored results."""
+    names = pages.redraw(DOCS)
+    pages.redraw_readme(DOCS, DOCS.parent / "README.md")
+    return names
+
+
 def chosen(only: str) -> list[str]:
-    """The names in `only`, or those that `make bench` alone measures. Raises RingmasterError for unknown ones."""
-    known = (*DEFAULT, *ASKED)
+    """Return the names in `only`, or those that `make bench` alone measures.
+
+    Raises:
+        RingmasterError: there is no measurement of such a name.
+    """
+    known = (*DEFAULT, *ON_A_CLUSTER, *PRINTED)
     names = [name.strip() for name in only.split(",")] if only else list(DEFAULT)
     for name in names:
         if name not in known:
@@ -115,26 +127,29 @@ def chosen(only: str) -> list[str]:
 
 
 def estimate(names: Sequence[str], *, quick: bool) -> str:
-    """About how long the measurements take, in words."""
+    """Return about how long the measurements take, in words."""
     seconds = sum(ESTIMATES[name][quick] for name in names if name in ESTIMATES)
-    other = ", ".join(name for name in names if name in ASKED)
+    other = ", ".join(name for name in names if name in {**ON_A_CLUSTER, **PRINTED})
     about = f"about {seconds} s" if seconds < 100 else f"about {seconds / 60:.0f} minutes"
     parts = (f"{about} on two cores" if seconds else "", f"{other}: not estimated" if other else "")
     return "; ".join(filter(None, parts))
 
 
 def _measured(name: str, here: machine.Machine, place: Path, *, quick: bool, inventory: str) -> Result | bool | None:
-    """Its findings, printed and written down; True for one that has none to write down, None for one that failed."""
+    """Return its findings, printed and written down; True if it has none to write down, None if it failed."""
     try:
-        if name in ASKED:
-            repetitions = QUICK_REPETITIONS if quick else REPETITIONS
-            import_module(ASKED[name]).run(*_arguments(name, repetitions, inventory))
+        if name in PRINTED:
+            import_module(PRINTED[name]).run(QUICK_REPETITIONS if quick else REPETITIONS)
             return True
-        result: Result = import_module(DEFAULT[name]).measure(quick)
+        result: Result
+        if name in ON_A_CLUSTER:
+            result = import_module(ON_A_CLUSTER[name]).measure(quick, inventory)
+        else:
+            result = import_module(DEFAULT[name]).measure(quick)
         if quick:
             result = replace(result, command=f"{result.command} QUICK=1")
         print(f"\n{tables.terminal(result)}")
-        if not pages.publish(result, machine.at_end(here), place):
+        if not pages.publish(result, machine.at_end(here, name), place):
             print("  nothing was measured: the figures written down earlier stay")
         return result
     except StoppedError:
@@ -146,10 +161,6 @@ def _measured(name: str, here: machine.Machine, place: Path, *, quick: bool, inv
         traceback.print_exc()
         print(f"ringmaster: {name} failed, see above", file=sys.stderr)
         return None
-
-
-def _arguments(name: str, repetitions: int, inventory: str) -> Sequence[int | str]:
-    return (repetitions, inventory) if name == "launch" else (repetitions,)
 
 
 def _shown(path: Path) -> str:

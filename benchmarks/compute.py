@@ -1,4 +1,4 @@
-"""Optimizer steps on tensors already in place, in processes of their own that wait for their turn.
+"""Optimizer steps on tensors that are already in place, in separate processes that wait for their turn.
 
 What a training step costs without data, records and checkpoints: the trainer's own parts (model, precision, objective,
 optimizer) in a bare loop.
@@ -16,7 +16,7 @@ class Setting:
     """How steps are computed."""
 
     flags: tuple[str, ...]
-    """The trainer's, such as --model and --batch-size."""
+    """The trainer's flags, such as --model and --batch-size."""
     fused: bool = True
     """The optimizer as one kernel."""
     kept_memory: bool = True
@@ -28,7 +28,7 @@ class Setting:
 
 
 class Steps(Served):
-    """Computes steps as a setting says.
+    """Compute steps as a setting says.
 
     All methods raise RingmasterError where the process has failed; what it said is on the screen.
     """
@@ -37,21 +37,21 @@ class Steps(Served):
         super().__init__("benchmarks.compute_child", asdict(setting))
 
     def batches(self) -> int:
-        """How many there are in an epoch."""
+        """Return how many batches an epoch has."""
         return int(self.ask("count", 0))
 
     def precision(self) -> str:
-        """The number format: fp32, bf16 or fp16."""
+        """Return the number format: fp32, bf16 or fp16."""
         return str(self.ask("precision", 0))
 
     def seconds(self, steps: int) -> float:
-        """Wall time of so many optimizer steps on batches cut beforehand, warmed up."""
+        """Return the wall time of this many optimizer steps on batches cut beforehand, warmed up."""
         return float(self.ask("seconds", steps))
 
     def parts(self, steps: int) -> dict[str, float]:
-        """Seconds of each of PARTS in one step, mean over so many with the trainer's own input."""
+        """Return the seconds of each of PARTS in one step: the mean over this many, with the trainer's own input."""
         return dict(self.ask("parts", steps))
 
     def operators(self, steps: int) -> list[tuple[str, float, float]]:
-        """The heaviest operators: name, share of all operators' own time (0..1), calls in one step."""
+        """Return the heaviest operators: name, share of all operators' own time (0..1), calls in one step."""
         return [(name, share, calls) for name, share, calls in self.ask("operators", steps)]

@@ -1,4 +1,4 @@
-"""The process behind `benchmarks.compute`: computes what is asked on standard input."""
+"""The process behind `benchmarks.compute`: computes the steps that standard input asks for."""
 
 import json
 import sys
@@ -113,7 +113,7 @@ class Child:
 
     @torch.no_grad()
     def loss(self) -> float:
-        """On pictures in training order's beginning: what the steps bring down."""
+        """Return the loss on the first images of the training order: the steps bring it down."""
         return self._loss(*self._train.example(self._plan.global_batch)).item()
 
     def _run(self, steps: int) -> None:
@@ -149,7 +149,7 @@ class Child:
 
 
 def prepare() -> Mapping[str, Callable[[Any], Any]]:
-    """What can be asked of the setting on the command line."""
+    """Return the questions that can be asked of the setting on the command line."""
     child = Child(Setting(**json.loads(sys.argv[1])))
     return {
         "count": child.count,

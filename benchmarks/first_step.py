@@ -29,7 +29,11 @@ _REPETITIONS, _QUICK_REPETITIONS = 5, 2
 
 
 def measure(quick: bool) -> Result:
-    """Both ways' seconds, and the ratio. Raises RingmasterError where a run fails."""
+    """Return both ways' seconds, and their ratio.
+
+    Raises:
+        RingmasterError: a run fails.
+    """
     ways: dict[str, Callable[[], float]] = {"`make train NODES=2`": _make_train, "two `torchrun` by hand": _by_hand}
     for way in () if quick else ways.values():
         way()
@@ -46,7 +50,7 @@ def measure(quick: bool) -> Result:
 
 
 def _make_train() -> float:
-    """Seconds to the first step under `make train`."""
+    """Return the seconds to the first step under `make train`."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     folder = ROOT / "runs" / name
     command = ["make", "-s", "-C", str(ROOT), "train", "NODES=2", f"NAME={name}"]
@@ -60,7 +64,7 @@ def _make_train() -> float:
 
 @contextmanager
 def restored_latest() -> Iterator[None]:
-    """Let `runs/latest` name the user's own newest job again afterwards."""
+    """Point `runs/latest` to the user's own newest job again afterwards."""
     latest = ROOT / "runs" / "latest"
     before = latest.readlink() if latest.is_symlink() else None
     try:
@@ -72,7 +76,7 @@ def restored_latest() -> Iterator[None]:
 
 
 def _by_hand() -> float:
-    """Seconds to the first step with the two commands that a person would type."""
+    """Return the seconds to the first step with the two commands that a person would type."""
     port = free_port(LOOPBACK)
     torchrun = Path(sys.executable).with_name("torchrun")
     commands = [
@@ -97,11 +101,11 @@ def _timed(commands: list[list[str]], environment: "os._Environ[str] | dict[str,
         for command in commands
     ]
     try:
-        said = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
+        outputs = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
     finally:
         for process in processes:
-            process.terminate()  # of those that have ended nothing is left to terminate
-    for process, command, text in zip(processes, commands, said, strict=True):
+            process.terminate()  # does nothing to those that have ended
+    for process, command, text in zip(processes, commands, outputs, strict=True):
         if process.returncode != 0:
             sys.stderr.write(text)
             raise RingmasterError(f"{' '.join(command)} failed, see above", exit_code=ExitCode.FAILED)

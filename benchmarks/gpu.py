@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Step = Callable[["torch.Tensor", "torch.Tensor"], None]
-"""One optimizer step on pictures (B, 3, H, W) and labels (B,)."""
+"""One optimizer step on images (B, 3, H, W) and labels (B,)."""
 REPETITIONS, QUICK_REPETITIONS = 5, 3
 _CIFAR_BATCH = 1024
 """The recipe's."""
@@ -32,7 +32,7 @@ _STEPS, _WARM_UP = 100, 10
 _MISSING = "not measured yet: no GPU here"
 _LABELS = {
     "recipe": (f"Fashion-MNIST recipe, training until {TARGET:.0%}", "s"),
-    "cifar": ("CIFAR-10 recipe's step (batch 1,024), made-up CIFAR-shaped pictures", "images/s"),
+    "cifar": ("CIFAR-10 recipe's step (batch 1,024), made-up CIFAR-shaped images", "images/s"),
     "resnet": ("ResNet-50, 224 px, bf16, channels_last, batch 256", "images/s"),
     "compiled": ("the same, compiled", "images/s"),
     "plain": ("ResNet-50's step without DDP's wrapper", "ms"),
@@ -41,7 +41,7 @@ _LABELS = {
 
 
 def measure(quick: bool) -> Result:
-    """Everything above, on the first GPU; rows without values where there is none."""
+    """Measure everything above on the first GPU; without a GPU the rows have no values."""
     import torch
 
     values: dict[str, tuple[float, ...]] = {}
@@ -88,7 +88,7 @@ def _best(medians: dict[str, float]) -> float | None:
 
 
 def _recipe(repetitions: int) -> dict[str, tuple[float, ...]]:
-    """Seconds of training, by seed; a run that never gets there has none, and then no row is filled."""
+    """Return the seconds of training, by seed; if a run never gets there, the row has no values."""
     runs = [train(["--recipe", "fashion-mnist-94", "--seed", str(seed)]) for seed in range(repetitions)]
     seconds = [run.seconds_to(TARGET) for run in runs]
     return {"recipe": tuple(each for each in seconds if each is not None) if all(seconds) else ()}
@@ -122,7 +122,7 @@ def _model(name: str, size: int, device: str = "cuda") -> nn.Module:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[Callable[[nn.Module], nn.Module]]:
-    """A world of one rank over NCCL, and what puts a model into DDP's wrapper there."""
+    """Open a world of one rank over NCCL; yield the function that wraps a model in DDP there."""
     import torch
     import torch.distributed as dist
 
@@ -142,7 +142,7 @@ def _alone() -> Iterator[Callable[[nn.Module], nn.Module]]:
 
 
 def recipe_step(name: str, device: str = "cuda") -> Step:
-    """A step of a recipe as the trainer computes it, less input, schedule and records."""
+    """Return a step of a recipe as the trainer computes it, without input, schedule and records."""
     import torch
 
     from trainer.config import run_config, scaling
@@ -189,7 +189,7 @@ def _milliseconds(step: Step, size: int, batch: int) -> Callable[[], float]:
 
 
 def _seconds(step: Step, size: int, batch: int) -> float:
-    """Seconds of one training step."""
+    """Return the seconds of one training step."""
     import torch
 
     images = torch.randn(batch, 3, size, size, device="cuda").to(memory_format=torch.channels_last)

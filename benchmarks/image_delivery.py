@@ -2,8 +2,8 @@
 
 On a rehearsal cluster of its own (three nodes with engines on this machine), both started by Ansible as a user would,
 in turn (A B A B …): the first delivery of an image of 524 MB in three layers, half of it compressible, and the next one
-after its top layer of 5 MB has changed. What counts is the time of the command less that of the same command (for the
-pipe: of an empty one) when nothing is to be done: what Ansible takes is not the delivery's.
+after its top layer of 5 MB has changed. The time that counts is that of the command minus that of the same command (for
+the pipe: of an empty one) with nothing to do: Ansible's own time is not the delivery's.
 """
 
 import statistics
@@ -71,17 +71,17 @@ def _machines() -> Iterator[Lab]:
 
 def _make_images(machines: Lab, number: int) -> list[str]:
     """Make an image on the first node, and one that differs in its top layer; return their IDs."""
-    made = []
+    images = []
     for change in (0, 1):
         words = [
             str(one) for name, mib in _LAYERS.items() for one in (name, mib, 10 * number + change * (name == "top"))
         ]
-        made.append(machines["node1"].run("python3", "-c", _MAKE, *words).split()[-1])
-    return made
+        images.append(machines["node1"].run("python3", "-c", _MAKE, *words).split()[-1])
+    return images
 
 
 def _forget(machines: Lab) -> None:
-    """Nobody has anything of an image, but the first node, which has it without a registry."""
+    """Remove all images from all nodes but the first, which keeps its own, without a registry."""
     _ansible("ansible-playbook", "playbooks/reset.yml", "--tags", "train_image")
     for name in ("node2", "node3"):
         machines[name].run("sh", "-c", _FORGET)

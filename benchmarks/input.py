@@ -1,4 +1,4 @@
-"""Pictures per second of each way of feeding a small data set, and what feeding takes of a training step.
+"""Images per second of each way of feeding a small data set, and the share of a training step that feeding takes.
 
 The ways are those that `python -m trainer bench-input` measures, by the same functions.
 """
@@ -42,8 +42,8 @@ def measure(quick: bool) -> Result:
         rows=(*rates, *steps),
         ratios=(*ratios, *shares),
         notes=(
-            f"Fashion-MNIST, batches of {BATCH} normalized pictures, one process, in turn. Crop and flip: random "
-            "crops of the picture padded by two pixels, and random mirroring. Naive: transforms of one PIL picture at "
+            f"Fashion-MNIST, batches of {BATCH} normalized images, one process, in turn. Crop and flip: random "
+            "crops of the image padded by two pixels, and random mirroring. Naive: transforms of one PIL image at "
             "a time, as torchvision's data sets do; good practice: the same in as many workers as there are free "
             "cores. Input's share is that within training steps, one after the other with their forward and backward "
             f"pass and optimizer; each value is the mean of {_STEPS} steps.",
@@ -52,7 +52,7 @@ def measure(quick: bool) -> Result:
 
 
 def _rates(repetitions: int, seconds: float) -> tuple[tuple[Row, ...], tuple[Ratio, ...]]:
-    """Pictures per second of each way."""
+    """Measure the images per second of each way."""
     keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = tensors.load("fashion-mnist", data_dir=naive.DATA, own_copy=None, seed=0, say=print)
@@ -68,8 +68,8 @@ def _rates(repetitions: int, seconds: float) -> tuple[tuple[Row, ...], tuple[Rat
         for label, source in sources.items():
             stack.callback(source.close)
             ways[label] = partial(source.rate, seconds)
-        values = in_turn(ways, repetitions, unit="pictures/s")
-    rows = {label: Row(label=label, unit="pictures/s", values=each) for label, each in values.items()}
+        values = in_turn(ways, repetitions, unit="images/s")
+    rows = {label: Row(label=label, unit="images/s", values=each) for label, each in values.items()}
     return tuple(rows.values()), (
         ratio("resident / naive", rows["resident"], rows["naive"], least=100),
         ratio("the same, crop and flip", rows["resident, crop and flip"], rows["naive, crop and flip"], least=50),
@@ -79,7 +79,7 @@ def _rates(repetitions: int, seconds: float) -> tuple[tuple[Row, ...], tuple[Rat
 def _shares(
     networks: Sequence[tuple[str, tuple[str, ...]]], repetitions: int
 ) -> tuple[tuple[Row, ...], tuple[Ratio, ...]]:
-    """Milliseconds of a step and of the input within it, and the share (0..1) of the one in the other."""
+    """Measure the milliseconds of a step and of the input within it, and the input's share (0..1) of the step."""
     rows: list[Row] = []
     shares: list[Ratio] = []
     for label, flags in networks:

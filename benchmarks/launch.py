@@ -1,7 +1,7 @@
 """From the command to the first optimizer step on a cluster: `make train` against the shortest shell script.
 
 The script starts the same two containers, from the same image with the same trainer, over two ssh connections at once:
-what a careful person's own script does, without checks, labels, logs, results or a way to stop it. Both in turn
+as a careful person's own script does, without checks, labels, logs, results or a way to stop it. Both in turn
 (A B A B …) after one uncounted round; the figure is the ratio of the medians. Needs two nodes with everything in
 place: `make lab NODES=2 GPUS=2`, `make provision`, `make image`, the last two with INVENTORY=inventory/lab.yml.
 """
@@ -10,17 +10,17 @@ import json
 import os
 import shlex
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.first_step import restored_latest
-from benchmarks.turns import compare
+from benchmarks.result import Result, Row, ratio
+from benchmarks.turns import in_turn
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.base.timings import VARIABLE, durations
@@ -32,10 +32,15 @@ from trainer.reporting.summary import read_records, summarize
 
 _ARGUMENTS = "--dataset synthetic --max-steps 1 --max-val-items 64"
 _LIMIT_S = 300
+_REPETITIONS, _QUICK_REPETITIONS = 7, 3
 
 
-def run(repetitions: int, inventory: str) -> None:
-    """Measure, and print both medians, their spread, the ratio, and where our time goes."""
+def measure(quick: bool, inventory: str) -> Result:
+    """Return both ways' seconds, their ratio, and where our time goes.
+
+    Raises:
+        RingmasterError: there is no cluster of two nodes, or a run fails.
+    """
     opened = open_inventory(str(_inventory(inventory)))
     path, hosts = opened.path, opened.hosts[:2]
     if len(hosts) < 2:
@@ -49,24 +54,35 @@ def run(repetitions: int, inventory: str) -> None:
     }
     _forget(plan, shells, plan.name)
     ways: dict[str, Callable[[], float]] = {
-        "make train NODES=2": lambda: _make_train(path, plan, shells, marks),
-        "shell script, two ssh": lambda: _by_hand(shells, plan),
+        "`make train NODES=2`": lambda: _make_train(path, plan, shells, marks),
+        "shell script, two `ssh`": lambda: _by_hand(shells, plan),
     }
-    ways["shell script, two ssh"]()
-    compare("first optimizer step on two nodes, seconds after the command", ways, repetitions)
-    _show_marks(marks)
+    _by_hand(shells, plan)  # uncounted
+    seconds = in_turn(ways, _QUICK_REPETITIONS if quick else _REPETITIONS, unit="s")
+    ours, script = (Row(label=label, unit="s", values=values) for label, values in seconds.items())
+    return Result(
+        name="launch",
+        title="From the command to the first optimizer step, on a cluster",
+        command="make bench ONLY=launch",
+        rows=(ours, script, *_phases(marks)),
+        ratios=(ratio("make train / shell script", ours, script),),
+        notes=(
+            f"Two nodes of {path.name}, {plan.world_size} ranks, backend {plan.backend}, in turn, after one uncounted "
+            "round. The script starts the same containers with the same trainer over two `ssh` connections at once.",
+            "Rows below these two: where the time of `make train` goes, each from the end of the one above it.",
+        ),
+    )
 
 
-def _show_marks(marks: list[dict[str, float]]) -> None:
-    """Where the time of `make train` goes, medians."""
-    print("\nwhere the time of make train goes, seconds (medians)")
-    medians = [(name, statistics.median(each[name] for each in marks)) for name in marks[0]]
-    for name, took in durations(medians):
-        print(f"  {name:32} {took:6.2f}")
+def _phases(marks: Sequence[Mapping[str, float]]) -> Iterator[Row]:
+    """Yield a row for each phase of `make train`, with its seconds in each run."""
+    runs = [durations([(name, each[name]) for name in marks[0]]) for each in marks]
+    for phase in zip(*runs, strict=True):
+        yield Row(label=f"`make train`: {phase[0][0]}", unit="s", values=tuple(took for _, took in phase))
 
 
-def _inventory(given: str) -> Path:
-    chosen = Path(given) if given else ROOT / "inventory" / "lab.yml"
+def _inventory(path: str) -> Path:
+    chosen = Path(path) if path else ROOT / "inventory" / "lab.yml"
     if not chosen.exists():
         raise RingmasterError(
             f"{chosen}: no such inventory; launching is measured on a cluster: make lab NODES=2 GPUS=2, then "
@@ -76,14 +92,14 @@ def _inventory(given: str) -> Path:
 
 
 def _forget(plan: Plan, shells: Mapping[str, list[str]], name: str) -> None:
-    """Remove a measured job's folders from the nodes: they keep ten jobs, which are the user's own."""
+    """Remove a measured job's folders from the nodes: these keep ten jobs, which should be the user's own."""
     for node in plan.nodes:
         jobs = Path(node_folder(node.container, RUN)).parent.parent
         _checked([*shells[node.name], f"rm -rf {shlex.quote(str(jobs / name))}"])
 
 
 def _make_train(path: Path, plan: Plan, shells: Mapping[str, list[str]], marks: list[dict[str, float]]) -> float:
-    """Seconds to the first step under `make train`."""
+    """Return the seconds to the first step under `make train`."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     folder = ROOT / "runs" / name
     with restored_latest(), tempfile.TemporaryDirectory() as here:
@@ -117,7 +133,7 @@ def _train(path: Path, name: str) -> list[str]:
 
 
 def _by_hand(shells: Mapping[str, list[str]], plan: Plan) -> float:
-    """Seconds to the first step with the script."""
+    """Return the seconds to the first step with the script."""
     folders = {name: _checked([*ssh, "mktemp -d"]).strip() for name, ssh in shells.items()}
     try:
         lines = ["#!/bin/sh"]
@@ -143,7 +159,7 @@ def _by_hand(shells: Mapping[str, list[str]], plan: Plan) -> float:
 
 
 def _planned(path: Path) -> Plan:
-    """The plan of such a job, of which the script takes the containers."""
+    """Return the plan of such a job; the script uses its containers."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with restored_latest():
         try:
@@ -154,9 +170,9 @@ def _planned(path: Path) -> Plan:
 
 
 def _without_rank_program(node: NodePlan, folder: str) -> str:
-    """The node's `docker run`, waiting for its end, with torchrun starting the trainer itself."""
+    """Return the node's `docker run`, which waits for the end, and in which torchrun starts the trainer itself."""
     assert node.container is not None
-    # What the job's own folder is for is left away; data, caches and certificates stay.
+    # Without the mounts of the job's own folder; data, caches and certificates stay.
     own = (str(RUN), str(HOME))
     binds: tuple[Bind, ...] = tuple(bind for bind in node.container.binds if bind.target not in own)
     container = replace(

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import sources
 from launcher.base.paths import ROOT
 from launcher.local.machine import cores
 
@@ -22,7 +23,7 @@ class Machine:
 
     cpu: str
     cores: int
-    """Those that this process may use."""
+    """The cores that this process may use."""
     memory_gib: int
     gpus: tuple[str, ...]
     system: str
@@ -30,22 +31,26 @@ class Machine:
     torch: str
     torchvision: str
     commit: str
-    """Short; with "+changes" where the working tree differed from it outside docs/, at the start or the end."""
+    """Short; with "+changes" where the working tree differed from it at the start or the end.
+
+    docs/ and README.md don't count."""
     date: str
     """YYYY-MM-DD, UTC."""
+    code: str = ""
+    """`sources.fingerprint` of what was measured; empty in results from before fingerprints were stored."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dumps."""
+        """Return plain values for json.dumps."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Machine":
-        """The inverse of `to_json`. Raises KeyError or TypeError for other things."""
+        """Return the inverse of `to_json`. Raises KeyError or TypeError for other things."""
         return cls(**{**value, "gpus": tuple(value["gpus"])})
 
     @property
     def line(self) -> str:
-        """All of it in one line for people."""
+        """Return all of it in one line for people."""
         gpus = ", ".join(self.gpus) or "no GPU"
         processors = f"{self.cores} core{'s' * (self.cores != 1)}"
         return (
@@ -55,7 +60,7 @@ class Machine:
 
 
 def look() -> Machine:
-    """This machine, now. What can't be found out is "unknown"; never raises."""
+    """Return this machine, now. What can't be found out is "unknown"; never raises."""
     return Machine(
         cpu=_cpu(),
         cores=cores(),
@@ -70,13 +75,16 @@ def look() -> Machine:
     )
 
 
-def at_end(before: Machine) -> Machine:
-    """The machine of a measurement that began at `before`, its commit marked where the tree was changed meanwhile."""
-    return replace(before, commit=between(before.commit, commit(ROOT)))
+def at_end(before: Machine, name: str) -> Machine:
+    """Return the machine of the measurement `name` that began at `before`.
+
+    Its commit is marked if the tree was changed meanwhile, and it has the fingerprint of the code that was measured.
+    """
+    return replace(before, commit=between(before.commit, commit(ROOT)), code=sources.fingerprint(name))
 
 
 def between(start: str, end: str) -> str:
-    """The commit of what was measured between these two: the first, with "+changes" unless both are one and clean."""
+    """Return the commit of a measurement between these two: the first, with "+changes" unless both are equal."""
     return start if start == end or start.endswith(_CHANGES) else start + _CHANGES
 
 
@@ -92,18 +100,18 @@ def _system() -> str:
 
 
 def _gpus() -> tuple[str, ...]:
-    """Names as the driver tells them: the benchmark's own process has no need of torch."""
-    said = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    return tuple(line.strip() for line in (said or "").splitlines() if line.strip())
+    """Return the names that the driver reports: the benchmark's own process doesn't need torch."""
+    names = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return tuple(line.strip() for line in (names or "").splitlines() if line.strip())
 
 
 def commit(folder: Path) -> str:
-    """The working tree's commit, as in `Machine.commit`."""
+    """Return the working tree's commit, as in `Machine.commit`."""
     head = _output("git", "-C", str(folder), "rev-parse", "--short", "HEAD")
     if head is None:
         return "unknown"
-    # Pages and pictures of an earlier measurement don't change what is measured.
-    changes = _output("git", "-C", str(folder), "status", "--porcelain", "--", ".", ":!docs")
+    # Pages and charts of an earlier measurement don't change what is measured.
+    changes = _output("git", "-C", str(folder), "status", "--porcelain", "--", ".", ":!docs", ":!README.md")
     return head.strip() + (_CHANGES if changes else "")
 
 

@@ -4,7 +4,7 @@ Both are references, not straw men: the same networks, normalization, batch, rat
 trainer's, in a process of their own with torch's own choice of threads, on the GPU where there is one.
 
 - `naive`: pytorch.org's "Training with PyTorch" (beginner/introyt/trainingyt): torchvision's data set, transforms of
-  one PIL picture at a time, a DataLoader without workers, fp32, SGD with plain momentum, the loss read at every step.
+  one PIL image at a time, a DataLoader without workers, fp32, SGD with plain momentum, the loss read at every step.
 - `good-practice`: its performance tuning guide: as many workers as free cores, kept between epochs, pinned memory,
   channels_last, mixed precision on a GPU; the loss read at the end.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 NAIVE, GOOD_PRACTICE = "naive", "good-practice"
 DATA = ROOT / "data"
-"""Where the trainer's own copy lies, in torchvision's layout."""
+"""The trainer's own copy, in torchvision's layout."""
 MEAN, STD = (0.2860,), (0.3530,)
-"""Fashion-MNIST's own, of its training pictures, as the trainer computes them."""
+"""Fashion-MNIST's own, of its training images, as the trainer computes them."""
 _TIMEOUT_S = 1800
 
 
@@ -52,7 +52,7 @@ class Reference:
 
 
 def train(reference: Reference, say: Callable[[str], None] = lambda _line: None) -> Training:
-    """Train in a process of its own; `say` hears of each epoch.
+    """Train in a process of its own; call `say` after each epoch.
 
     Raises:
         RingmasterError: it failed, and what it said is on the screen; or it took too long.
@@ -80,7 +80,7 @@ def train(reference: Reference, say: Callable[[str], None] = lambda _line: None)
 
 
 def loaders(reference: Reference) -> tuple[Iterable[Any], Iterable[Any]]:
-    """Training and test batches, (pictures, labels), as this way loads them."""
+    """Return training and test batches, (images, labels), as this way loads them."""
     import torch
     from torchvision import datasets, transforms
 
@@ -98,7 +98,7 @@ def loaders(reference: Reference) -> tuple[Iterable[Any], Iterable[Any]]:
 
 
 def epochs(reference: Reference) -> Iterator[dict[str, float]]:
-    """Train in this process; after each epoch its seconds of training, and how the model does on the test pictures."""
+    """Train in this process; yield after each epoch its seconds of training, and its results on the test images."""
     import torch
 
     from trainer.model import models
@@ -128,11 +128,11 @@ def epochs(reference: Reference) -> Iterator[dict[str, float]]:
 
 
 Step = Callable[["torch.Tensor", "torch.Tensor"], None]
-"""One optimizer step on pictures (B, C, H, W) and labels (B,)."""
+"""One optimizer step on images (B, C, H, W) and labels (B,)."""
 
 
 def naive_step(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", device: "torch.device") -> Step:
-    """The tutorial's step."""
+    """Return the tutorial's step."""
     import torch
 
     criterion = torch.nn.CrossEntropyLoss()
@@ -151,7 +151,7 @@ def naive_step(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", dev
 
 
 def good_step(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", device: "torch.device") -> Step:
-    """The step of the usual recommendations; fp16 with loss scaling on a GPU, fp32 elsewhere."""
+    """Return the step of the usual recommendations; fp16 with loss scaling on a GPU, fp32 elsewhere."""
     import torch
 
     criterion = torch.nn.CrossEntropyLoss()

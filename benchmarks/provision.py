@@ -1,4 +1,4 @@
-"""How long `site.yml` takes on nodes that are as they shall be already: our settings against Ansible's own.
+"""How long `site.yml` takes on nodes that are already provisioned: our settings against Ansible's own.
 
 Two labs: four nodes with everything on them, and sixteen that have only what needs no engine. The same playbook is run
 in turn under `ansible.cfg` and under Ansible's defaults (no configuration file), and the second lab's run is compared
@@ -63,8 +63,8 @@ def run(repetitions: int) -> None:
 def _converge(place: Place, *words: str) -> None:
     """Run until nothing changes: twice."""
     for _ in range(2):
-        said = _playbook(place, *words)
-    if any("changed=0" not in line for line in said.splitlines() if " ok=" in line):
+        output = _playbook(place, *words)
+    if any("changed=0" not in line for line in output.splitlines() if " ok=" in line):
         raise RingmasterError(f"the second run on {place.name} still changed something", exit_code=ExitCode.FAILED)
 
 
@@ -102,7 +102,7 @@ def _playbook(place: Place, *words: str, defaults: bool = False, **environment: 
 
 
 def _show_touches(place: Place) -> None:
-    """Print the tasks that reach a node that is as it shall be, with the seconds that each takes per host."""
+    """Print the tasks that reach a node on which nothing is to change, with the seconds that each takes per host."""
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "touches"
         record.touch()

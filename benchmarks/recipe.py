@@ -9,13 +9,13 @@ from benchmarks.trainings import Training
 from trainer.data.published import fetch
 
 GOOD, BETTER = 0.90, 0.925
-"""Test accuracies that times are taken to."""
+"""The test accuracies to which time is measured."""
 QUICK = "not in a quick run"
 _SHORT = "2"
 """Epochs of the shortest form."""
 _NAIVE_EPOCHS = 40
 _FASTER = 8.0
-"""Than the naive loop, so many times."""
+"""The goal: this many times faster than the naive loop."""
 
 
 def measure(quick: bool) -> Result:
@@ -45,9 +45,9 @@ def measure(quick: bool) -> Result:
             ),
         ),
         notes=(
-            "Seconds of training until the end of the first epoch with that accuracy on the 10,000 test pictures; "
+            "Seconds of training until the end of the first epoch with that accuracy on the 10,000 test images; "
             "start, evaluation and checkpoints are not in them. Each value is another seed.",
-            "Naive loop: tutorial CNN (6-16-120-84), PIL pictures one by one, no workers, SGD 0.001 with plain "
+            "Naive loop: tutorial CNN (6-16-120-84), PIL images one by one, no workers, SGD 0.001 with plain "
             f"momentum 0.9, batch 64, until 90 % or {_NAIVE_EPOCHS} epochs; n = 1.",
         ),
     )
@@ -62,7 +62,7 @@ def _train(seed: int, seeds: int, *flags: str) -> Training:
 
 
 def whole_rows(whole: Sequence[Training]) -> tuple[Row, ...]:
-    """Rows about complete trainings of the recipe."""
+    """Return the rows about complete trainings of the recipe."""
     return (
         time_row("default recipe, training to 90 %", whole, GOOD),
         time_row("default recipe, training to 92.5 %", whole, BETTER),
@@ -72,7 +72,7 @@ def whole_rows(whole: Sequence[Training]) -> tuple[Row, ...]:
 
 
 def short_rows(epochs: str, short: Sequence[Training]) -> tuple[Row, ...]:
-    """Rows about the recipe squeezed into fewer epochs."""
+    """Return the rows about the recipe squeezed into fewer epochs."""
     return (
         Row(label=f"--epochs {epochs}, training", unit="s", values=tuple(one.ends[-1] for one in short)),
         Row(label=f"--epochs {epochs}, test accuracy", unit="", values=_last(short), note=_mean(_last(short))),
@@ -80,7 +80,7 @@ def short_rows(epochs: str, short: Sequence[Training]) -> tuple[Row, ...]:
 
 
 def naive_rows(reference: Training | None) -> tuple[Row, ...]:
-    """Rows about the naive loop; None: a quick run leaves it out."""
+    """Return the rows about the naive loop; None: a quick run leaves it out."""
     if reference is None:
         return (Row(label="naive loop, training to 90 %", unit="s", values=(), note=QUICK),)
     return (
@@ -90,9 +90,9 @@ def naive_rows(reference: Training | None) -> tuple[Row, ...]:
 
 
 def time_row(label: str, done: Sequence[Training], accuracy: float) -> Row:
-    """Seconds to the accuracy, of those trainings that reached it; the note says how many did not, and when they ended.
+    """Return the seconds to the accuracy, of the trainings that reached it.
 
-    Where none did, there are no values, and the note says "> T".
+    The note says how many did not, and when they ended. If none did, there are no values, and the note says "> T".
     """
     values = tuple(seconds for one in done if (seconds := one.seconds_to(accuracy)) is not None)
     missed = [one.ends[-1] for one in done if one.seconds_to(accuracy) is None]
@@ -106,7 +106,7 @@ def time_row(label: str, done: Sequence[Training], accuracy: float) -> Row:
 
 
 def promises(whole: Sequence[Training]) -> tuple[Ratio, ...]:
-    """What the recipe is to reach; a mean time is None where a seed never gets there."""
+    """Return the recipe's goals; a mean time is None if a seed never gets there."""
     good, better = (_mean_time(whole, accuracy) for accuracy in (GOOD, BETTER))
     return (
         Ratio(label="mean seconds to 90 %", value=good, most=20),
@@ -116,13 +116,13 @@ def promises(whole: Sequence[Training]) -> tuple[Ratio, ...]:
 
 
 def against_naive(whole: Sequence[Training], reference: Training | None) -> Ratio:
-    """How many times longer the naive loop takes to 90 %; a lower bound where it never got there."""
+    """Return how many times longer the naive loop takes to 90 %; a lower bound if it never got there."""
     label = "naive loop / default recipe, seconds to 90 %"
     if reference is None:
         return Ratio(label=label, value=None, least=_FASTER)
     ours, theirs = _mean_time(whole, GOOD), reference.seconds_to(GOOD)
     if theirs is None:
-        label += " (the naive loop never got there: at least so many times)"
+        label += " (the naive loop never got there: at least this many times)"
         theirs = reference.ends[-1]
     return Ratio(label=label, value=None if ours is None else theirs / ours, least=_FASTER)
 
@@ -147,7 +147,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def mean_curve(label: str, done: Sequence[Training]) -> Curve:
-    """Mean accuracy over mean seconds of training, at the end of each epoch that all of them have."""
+    """Return the mean accuracy over mean seconds of training, at the end of each epoch that all of them have."""
     ends = zip(*(one.ends for one in done), strict=False)
     accuracies = zip(*(one.accuracies for one in done), strict=False)
     points = tuple((statistics.fmean(x), statistics.fmean(y)) for x, y in zip(ends, accuracies, strict=True))
@@ -155,7 +155,7 @@ def mean_curve(label: str, done: Sequence[Training]) -> Curve:
 
 
 def accuracy_chart(name: str, curves: Sequence[Curve]) -> Chart:
-    """Accuracy over training time."""
+    """Return the chart of accuracy over training time."""
     return Chart(
         name=name,
         title="Accuracy over training time",

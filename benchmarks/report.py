@@ -1,6 +1,6 @@
 """The table of the report the project grew out of: no parallel, DataParallel, DDP on one node and on two.
 
-There, more GPUs were slower and reached less: pictures were fed one by one, and the batch grew at an unchanged learning
+There, more GPUs were slower and reached less: images were fed one by one, and the batch grew at an unchanged learning
 rate. Here every row trains the same network to the same accuracy, and what counts is the seconds until then.
 """
 
@@ -40,7 +40,7 @@ class Way:
 
 
 def ways(devices: Sequence[Node]) -> tuple[Way, ...]:
-    """Our rows on these devices, a core or a GPU each; two nodes are the two halves of them."""
+    """Return our rows on these devices, a core or a GPU each; two nodes have half of them each."""
     gpus = bool(devices[0].gpus)
     few = "" if len(devices) > 1 else "n/a: needs two GPUs" if gpus else "n/a: needs two cores"
     lacks_dp = few if gpus else "n/a: no GPU"
@@ -69,8 +69,8 @@ def measure(quick: bool) -> Result:
             if not way.lacks:
                 training = trainings.train(("--epochs", _EPOCHS, "--seed", str(seed), *way.flags), way.nodes)
                 done[way.label].append(training)
-                said = f"accuracy {training.accuracies[-1]:.4f} after {training.ends[-1]:.1f} s"
-                print(f"  round {seed + 1}/{rounds}: {way.label}: {said}", flush=True)
+                outcome = f"accuracy {training.accuracies[-1]:.4f} after {training.ends[-1]:.1f} s"
+                print(f"  round {seed + 1}/{rounds}: {way.label}: {outcome}", flush=True)
     rows = list(rows_of(THEIRS, [theirs] if theirs else [], lacks="" if theirs else QUICK))
     for way in chosen:
         rows += rows_of(way.label, done[way.label], lacks=way.lacks)
@@ -91,14 +91,14 @@ def _curves(theirs: Training | None, done: Mapping[str, Sequence[Training]]) -> 
 
 
 def _their_way(device: Node) -> Training:
-    """The naive loop with the recipe's network on one core, as in the report, until it is at 90 %."""
+    """Train the naive loop with the recipe's network on one core, as in the report, until it reaches 90 %."""
     setting = naive.Reference(model="fast-cnn", epochs=_NAIVE_EPOCHS, stop_at=GOOD)
     with trainings.confined(device):
         return naive.train(setting, say=lambda line: print(f"  their way: {line}", flush=True))
 
 
 def rows_of(label: str, done: Sequence[Training], *, lacks: str = "") -> tuple[Row, ...]:
-    """A way's rows: seconds to equal accuracy, the test loss there, the last accuracy, pictures per second."""
+    """Return a way's rows: seconds to equal accuracy, the test loss there, the last accuracy, images per second."""
     if lacks:
         return (Row(label=f"{label}: to 90 %", unit="s", values=(), note=lacks),)
     losses = [one.test_losses[epoch] for one in done if (epoch := one.epoch_reaching(GOOD)) is not None]
@@ -112,17 +112,17 @@ def rows_of(label: str, done: Sequence[Training], *, lacks: str = "") -> tuple[R
 
 
 def ratios_of(theirs: Training | None, rows: Sequence[Row]) -> tuple[Ratio, ...]:
-    """Seconds to 90 % of the measured rows: each against the one before it, then each against no parallel.
+    """Return ratios of the seconds to 90 %: each row against the one before it, then each against no parallel.
 
     Their way's is a lower bound where it never got there. Two nodes may be parts of the very devices that one node has:
     nothing is promised there.
     """
     times = {row.label: row for row in rows}
-    found = [(label, times[f"{label}: to 90 %"]) for label in (THEIRS, ALONE, DP, DDP_ONE, DDP_TWO)]
-    if theirs and not found[0][1].values:
+    to_goal = [(label, times[f"{label}: to 90 %"]) for label in (THEIRS, ALONE, DP, DDP_ONE, DDP_TWO)]
+    if theirs and not to_goal[0][1].values:
         lower = Row(label=THEIRS, unit="s", values=(theirs.ends[-1],))
-        found[0] = (f"{THEIRS} (never got there: at least so many times)", lower)
-    measured = [(label, row) for label, row in found if row.values]
+        to_goal[0] = (f"{THEIRS} (never got there: at least this many times)", lower)
+    measured = [(label, row) for label, row in to_goal if row.values]
     ratios = [
         ratio(f"{before} / {label}", earlier, row, least=None if label == DDP_TWO else 1.0)
         for (before, earlier), (label, row) in pairwise(measured)
@@ -145,5 +145,5 @@ def _notes(devices: Sequence[Node], rounds: int) -> tuple[str, ...]:
         f"Ours: the recipe in {_EPOCHS} epochs, the same global batch for every row (strong scaling), n = {rounds}, "
         "each with another seed; speed is the last epoch's. Weak scaling is in `make bench ONLY=scaling`. Test losses "
         "compare among our rows only, whose labels are smoothed.",
-        "The report's second table, how many workers decode pictures, is `make bench ONLY=stream`.",
+        "The report's second table, how many workers decode images, is `make bench ONLY=stream`.",
     )

@@ -1,4 +1,4 @@
-"""What a measurement found, in a form that tables, pictures and JSON are made from."""
+"""What a measurement found, in a form that tables, charts and JSON are made from."""
 
 import math
 import statistics
@@ -19,17 +19,25 @@ class Row:
 
     @property
     def n(self) -> int:
-        """How often it was measured."""
+        """Return how often it was measured."""
         return len(self.values)
 
     @property
     def median(self) -> float:
-        """Median of the values. Raises ValueError (statistics.StatisticsError) where there are none."""
+        """Return the median of the values.
+
+        Raises:
+            ValueError: there are none (statistics.StatisticsError).
+        """
         return statistics.median(self.values)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The smallest and the largest value. Raises ValueError where there are none."""
+        """Return the smallest and the largest value.
+
+        Raises:
+            ValueError: there are none.
+        """
         return min(self.values), max(self.values)
 
 
@@ -46,20 +54,20 @@ class Ratio:
 
     @property
     def limit(self) -> str:
-        """What was promised, in words: "at least 2"; empty where nothing was."""
+        """Return what was promised, in words: "at least 2"; empty if nothing was."""
         bounds = (("at least", self.least), ("at most", self.most))
         return " and ".join(f"{words} {bound:,g}" for words, bound in bounds if bound is not None)
 
     @property
     def kept(self) -> bool | None:
-        """Whether the promise was; None where there is none, or no value."""
+        """Return whether the promise was kept; None if there is none, or no value."""
         if self.value is None or not self.limit:
             return None
         return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
     @property
     def verdict(self) -> str:
-        """In a word: kept, MISSED, or nothing."""
+        """Return one word: kept, MISSED, or nothing."""
         return "" if self.kept is None else "kept" if self.kept else "MISSED"
 
 
@@ -74,7 +82,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A picture of curves."""
+    """Curves in one coordinate system."""
 
     name: str
     """Of its file, without the ending: docs/performance/<name>.svg."""
@@ -104,21 +112,25 @@ class Result:
 
     @property
     def measured(self) -> bool:
-        """Whether any row has a value."""
+        """Return whether any row has a value."""
         return any(row.values for row in self.rows)
 
     @property
     def missed(self) -> tuple[Ratio, ...]:
-        """Those whose promise was not kept."""
+        """Return the ratios whose promise was not kept."""
         return tuple(ratio for ratio in self.ratios if ratio.kept is False)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dumps."""
+        """Return plain values for json.dumps."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Result":
-        """The inverse of `to_json`, also after a trip through a file. Raises KeyError or TypeError for other things."""
+        """Return the inverse of `to_json`, also after a trip through a file.
+
+        Raises:
+            KeyError, TypeError: the value is something else.
+        """
         charts = (
             Chart(**{**chart, "curves": tuple(_curve(curve) for curve in chart["curves"])}) for chart in value["charts"]
         )
@@ -138,13 +150,13 @@ def _curve(value: dict[str, Any]) -> Curve:
 
 
 def ratio(label: str, above: Row, below: Row, *, least: float | None = None, most: float | None = None) -> Ratio:
-    """The ratio of two rows' medians; None where one of them was not measured."""
+    """Return the ratio of two rows' medians; its value is None if one of them was not measured."""
     value = above.median / below.median if above.values and below.values else None
     return Ratio(label=label, value=value, least=least, most=most)
 
 
 def figure(value: float, *, like: float | None = None) -> str:
-    """A number as tables show it: 0.9158, 3.17, 92.5, 13,530; with the decimals that `like` would have, if given."""
+    """Return a number as tables show it: 0.9158, 3.17, 92.5, 13,530; with `like`, with the decimals of that number."""
     size = abs(value if like is None else like)
     if float(value).is_integer() and (like is None or float(like).is_integer()):
         decimals = 0

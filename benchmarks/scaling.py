@@ -1,4 +1,4 @@
-"""Two nodes of one core each (of one GPU each, where there are two) against one: how much faster, and as accurate?"""
+"""Two nodes of one core each (of one GPU each, if there are two) against one: how much faster, and as accurate?"""
 
 import statistics
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ CURVE = (64, 256, 1024)
 _EPOCHS, _QUICK_EPOCHS = 4, 2
 """Of each training at the main batch; the first one warms up and gives no rate."""
 _SEEDS = 2
-_CURVE_PICTURES = 60_000
+_CURVE_IMAGES = 60_000
 """Per node, of each training behind the curve (twice that with weak scaling): for five records, of a second each."""
 _NAMES = ("one node", "two nodes")
 _APART = "two nodes that exchange nothing"
@@ -22,7 +22,11 @@ _APART = "two nodes that exchange nothing"
 
 
 def measure(quick: bool) -> Result:
-    """Pictures per second and accuracy of both, for some global batches. Raises RingmasterError: a training failed."""
+    """Measure images per second and accuracy of both, for some global batches.
+
+    Raises:
+        RingmasterError: a training failed.
+    """
     fetch.ensure("fashion-mnist", data_dir=DATA, own_copy=None, say=print)
     devices = trainings.own_devices()
     if len(devices) < 2:
@@ -61,7 +65,10 @@ def measure(quick: bool) -> Result:
 def _rounds(
     places: Sequence[Sequence[Node]], count: int, epochs: int, *, with_apart: bool
 ) -> tuple[list[list[Training]], list[float]]:
-    """Trainings of `count` seeds at the main batch in each place, in turn, and rates of two that exchange nothing."""
+    """Run trainings of `count` seeds at the main batch in each place, in turn.
+
+    Return them, and the rates of two that exchange nothing.
+    """
     rounds: list[list[Training]] = [[] for _ in places]
     apart: list[float] = []
     for seed in range(count):
@@ -79,7 +86,7 @@ def _rounds(
 
 
 def _short(place: Sequence[Node], batch: int, *more: str) -> Training:
-    steps = str(len(place) * _CURVE_PICTURES // batch)
+    steps = str(len(place) * _CURVE_IMAGES // batch)
     flags = ("--batch-size", str(batch), "--max-steps", steps, "--max-val-items", "64", *more)
     training = trainings.train(flags, place)
     rate = statistics.median(training.rates)
@@ -122,7 +129,7 @@ def _result(*, rows: Sequence[Row], speedups: dict[int, float] | None = None, ap
         notes=(
             "A node here is a torchrun of its own with one core of this machine to itself (one GPU, where there are "
             "two), gradients by Gloo over loopback (by NCCL between GPUs); the default recipe's network and flags.",
-            f"Global batch {MAIN_BATCH}: each value is an epoch of 60,000 pictures after a training's first, trainings "
+            f"Global batch {MAIN_BATCH}: each value is an epoch of 60,000 images after a training's first, trainings "
             "in turn, each round with another seed. Nodes that exchange nothing: the same of a training on each, their "
             "rates added. Other batches: one training each, each value one second of it, without its start.",
         ),

@@ -1,4 +1,4 @@
-"""Processes that measure what they are asked to, one line for each question, and wait for their turn in between.
+"""Processes that measure on request, one line for each question, and wait for their turn in between.
 
 So that several ways can be measured in turn without starting torch for each value.
 """
@@ -23,7 +23,7 @@ ANSWER_S = 600.0
 
 
 class Served:
-    """A process that answers questions; to be closed (`with`)."""
+    """A process that answers questions; use it in `with`."""
 
     def __init__(self, module: str, setting: Mapping[str, Any], *, limit: float = ANSWER_S) -> None:
         """Start `python -m module` with the setting, as JSON, for its only argument; it calls `serve`.
@@ -48,7 +48,7 @@ class Served:
         self._process.communicate()
 
     def ask(self, what: str, amount: float) -> Any:
-        """The answer to a question.
+        """Return the answer to a question.
 
         Raises:
             RingmasterError: the process failed, and said why on the screen; or it took too long, and was ended.
@@ -71,7 +71,7 @@ class Served:
 
 
 def serve(make: Callable[[], Mapping[str, Callable[[Any], Any]]]) -> None:
-    """The process's side: answer each line "<what> <amount>" on standard input with a line of JSON.
+    """Be the process's side: answer each line "<what> <amount>" on standard input with a line of JSON.
 
     `make`: prepares, and returns what is called for each <what>.
     """
@@ -85,7 +85,7 @@ def serve(make: Callable[[], Mapping[str, Callable[[Any], Any]]]) -> None:
 
 @contextmanager
 def limited(process: subprocess.Popen[str], seconds: float) -> Iterator[threading.Event]:
-    """Kills the process where what is done within takes longer; the event then says so."""
+    """Kill the process if the `with` block takes longer; the event is then set."""
     late = threading.Event()
 
     def end() -> None:
@@ -102,7 +102,7 @@ def limited(process: subprocess.Popen[str], seconds: float) -> Iterator[threadin
 
 @contextmanager
 def quiet_interrupt() -> Iterator[None]:
-    """Ctrl-C reaches every process of the terminal: the one that started us says what there is to say."""
+    """Ignore Ctrl-C, which reaches every process of the terminal: the one that started us reports it."""
     try:
         yield
     except KeyboardInterrupt:

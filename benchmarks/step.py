@@ -29,9 +29,9 @@ def measure(quick: bool) -> Result:
     rows, notes = step_choices.breakdown("default network", (), 1 if quick else 2)
     ratios: tuple[Ratio, ...] = ()
     if not quick:
-        parts, said = step_choices.breakdown("tutorial CNN", FLAGS, 2)
+        parts, tutorial_notes = step_choices.breakdown("tutorial CNN", FLAGS, 2)
         chosen, ratios = step_choices.choices(repetitions)
-        rows, notes = (*rows, *parts, *chosen), (*notes, *said)
+        rows, notes = (*rows, *parts, *chosen), (*notes, *tutorial_notes)
     return Result(
         name="step",
         title="A training step",
@@ -55,7 +55,7 @@ def measure(quick: bool) -> Result:
 
 
 def _loops(repetitions: int) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """Seconds of one epoch, and test accuracies after it."""
+    """Measure the seconds of one epoch, and the test accuracies after it."""
     reached: dict[str, list[float]] = {_NAIVE: [], _GOOD: [], _OURS: []}
 
     def trained(way: str, train: Callable[[int], trainings.Training]) -> float:
@@ -82,7 +82,7 @@ def _loops(repetitions: int) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
 
 
 def _accuracy_gap(accuracies: Sequence[Row]) -> Ratio:
-    """Medians over the seeds; a point is what the seeds alone make of it."""
+    """Return the difference of the medians over the seeds; the seeds alone make a difference of a point."""
     by_label = {row.label: row.median for row in accuracies}
     gap = 100 * (by_label[_accuracy(_OURS)] - by_label[_accuracy(_NAIVE)])
     return Ratio(label="accuracy, ours minus naive, points", value=gap, least=-1.0)

@@ -22,7 +22,9 @@ _COMPILED = "torch.compile"
 
 
 def choices(repetitions: int) -> tuple[tuple[Row, ...], tuple[Ratio, ...]]:
-    """Milliseconds of a step by default and with one choice undone at a time, in turn, and what each costs.
+    """Measure the milliseconds of a step, by default and with one choice undone at a time, in turn.
+
+    Return the rows, and what each choice costs.
 
     Raises:
         RingmasterError: a measuring process failed.
@@ -49,7 +51,7 @@ def choices(repetitions: int) -> tuple[tuple[Row, ...], tuple[Ratio, ...]]:
 
 
 def undone(precision: str) -> dict[str, Setting]:
-    """The default with one choice made otherwise, by what that is.
+    """Return the default with one choice made otherwise, by the name of that choice.
 
     Args:
         precision: the default's number format.
@@ -73,7 +75,7 @@ def _milliseconds(steps: Steps) -> float:
 
 
 def breakdown(label: str, flags: Sequence[str], repetitions: int) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """Where a step's time goes: rows of its parts, and a sentence on the heaviest operators.
+    """Return where a step's time goes: rows of its parts, and a sentence on the heaviest operators.
 
     `rest` is what the trainer's own run takes beyond the parts: its loop, records and checks for signals.
 

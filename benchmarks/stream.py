@@ -1,4 +1,4 @@
-"""Large JPEG pictures decoded and cropped while training: the number of workers, found by itself or given."""
+"""Large JPEG images decoded and cropped while training: the number of workers, tuned or fixed."""
 
 import statistics
 import tempfile
@@ -16,7 +16,7 @@ from trainer.distributed.cores import free_cores
 from trainer.distributed.malloc import keep_freed_memory
 
 BATCH, SIZE = 64, 224
-_PICTURES = 128
+_IMAGES = 128
 LOAD = 0.7
 """Of the best rate: what the calibrated step asks for."""
 _MOST_WORKERS = 64
@@ -26,29 +26,31 @@ _GOOD = "usual good practice: the same, workers = free cores"
 
 
 def measure(quick: bool) -> Result:
-    """The sweep of fixed numbers beside the chosen one, and how long a step that asks for less has to wait."""
+    """Measure fixed numbers of workers beside the tuned one, and how long a step that asks for less has to wait."""
     rounds, seconds, steps = (3, 0.5, 15) if quick else (5, 0.9, 25)
     tried = sweep(free_cores(), quick=quick)
     keep_freed_memory()
     with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pictures-")))
-        make_pictures(root, count=_PICTURES)
-        found: list[Choice] = []
-        auto = measure_streamed(root, workers=None, batch=BATCH, size=SIZE, chosen=found.append)
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="images-")))
+        make_pictures(root, count=_IMAGES)
+        choices: list[Choice] = []
+        auto = measure_streamed(root, workers=None, batch=BATCH, size=SIZE, chosen=choices.append)
         stack.callback(auto.close)
         auto.settle()
         print(f"  chosen: {auto.workers} workers", flush=True)
         ways = _ways(root, auto, stack, seconds, tried)
-        rates = in_turn(ways, rounds, unit="pictures/s")
+        rates = in_turn(ways, rounds, unit="images/s")
         best = max(statistics.median(values) for way, values in rates.items() if way in map(_streamed, tried))
         step = BATCH / (LOAD * best)
         wait = {"waiting": lambda: 100 * auto.waiting(step=step, steps=steps)}
         waits = in_turn(wait, 1 if quick else rounds, unit="%")["waiting"]
-    return _result(rates, waits, step, found, tried)
+    return _result(rates, waits, step, choices, tried)
 
 
 def sweep(cores: int, *, quick: bool = False) -> tuple[int, ...]:
-    """Fixed numbers of workers to measure with so many free cores: each up to 4, then doublings up to twice the cores.
+    """Return the fixed numbers of workers to measure with this many free cores.
+
+    Each up to 4, then doublings up to twice the cores.
 
     `quick`: none, one for each core, and two.
     """
@@ -96,17 +98,17 @@ def _result(
     rates: dict[str, tuple[float, ...]],
     waits: tuple[float, ...],
     step: float,
-    found: Sequence[Choice],
+    choices: Sequence[Choice],
     swept: Sequence[int],
 ) -> Result:
-    rows = {way: Row(label=way, unit="pictures/s", values=values) for way, values in rates.items()}
+    rows = {way: Row(label=way, unit="images/s", values=values) for way, values in rates.items()}
     fixed = [rows[_streamed(workers)] for workers in swept]
-    waiting = Row(label="waiting for pictures", unit="% of a step's time", values=waits)
-    tried = ", ".join(f"{workers}: {rate:,.0f}" for each in found for workers, rate in sorted(each.rates.items()))
+    waiting = Row(label="waiting for images", unit="% of a step's time", values=waits)
+    tried = ", ".join(f"{workers}: {rate:,.0f}" for each in choices for workers, rate in sorted(each.rates.items()))
     curve = tuple((float(workers), row.median) for workers, row in zip(swept, fixed, strict=True))
     return Result(
         name="stream",
-        title="Large pictures, decoded as they are needed",
+        title="Large images, decoded as they are needed",
         command="make bench ONLY=stream",
         rows=(*rows.values(), waiting),
         ratios=(
@@ -119,17 +121,17 @@ def _result(
         charts=(
             Chart(
                 name="stream",
-                title="Pictures per second by number of workers",
+                title="Images per second by number of workers",
                 x="workers",
-                y="pictures/s",
+                y="images/s",
                 curves=(Curve(label="streamed", points=curve),),
             ),
         ),
         notes=(
-            f"{_PICTURES} made-up photographs, JPEG files of 512 to 768 pixels an edge and 70 to 150 kB, read again "
+            f"{_IMAGES} made-up photographs, JPEG files of 512 to 768 pixels an edge and 70 to 150 kB, read again "
             "and again under many names: they lie in the page cache, no disk is measured; "
-            f"random crops to {SIZE} and flips, batches of {BATCH} normalized float pictures. By itself it tried, in "
-            f"its first seconds, {tried or 'nothing'} (workers: pictures/s).",
+            f"random crops to {SIZE} and flips, batches of {BATCH} normalized float images. In its first "
+            f"seconds it tried {tried or 'nothing'} (workers: images/s).",
             f"Waiting: with a step of {1000 * step:.0f} ms that needs no CPU, so that it asks for {LOAD:.0%} of the "
             "best rate.",
         ),

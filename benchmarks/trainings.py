@@ -23,21 +23,21 @@ MOST_DEVICES = 8
 _TIMEOUT_S = 900.0
 _POLL_S = 0.1
 _PATIENCE_S = 60.0
-"""For the end of a process that was told to: torchrun gives its ranks 30 s."""
+"""How long a process that was told to end may take: torchrun gives its ranks 30 s."""
 _WARM_RECORDS = 2
 """Records at a run's start that don't count: the first step alone, then the second in which libraries still load."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """What stands in for a node: a part of this machine, kept to itself."""
+    """A stand-in for a node: a part of this machine, kept to itself."""
 
     cores: tuple[int, ...]
     gpus: tuple[str, ...] = ()
     ranks: int = 1
 
     def environment(self) -> dict[str, str]:
-        """Variables that keep its ranks to their own devices, with as many threads as they have cores."""
+        """Return the variables that keep its ranks to their own devices, with as many threads as they have cores."""
         return {
             "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
             "OMP_NUM_THREADS": str(max(1, len(self.cores) // self.ranks)),
@@ -52,35 +52,35 @@ class Training:
     seconds: tuple[float, ...]
     """Of training, for each epoch; evaluation and checkpoints are not in it."""
     accuracies: tuple[float, ...]
-    """On the test pictures after each epoch, 0..1."""
+    """On the test images after each epoch, 0..1."""
     test_losses: tuple[float, ...]
     rates: tuple[float, ...] = ()
-    """Training pictures per second, of all ranks, about once a second, without the start."""
+    """Training images per second, of all ranks, about once a second, without the start."""
     epoch_rates: tuple[float, ...] = ()
     """The same of each whole epoch; the first one warms up."""
 
     @property
     def warm_rates(self) -> tuple[float, ...]:
-        """Of the epochs after the first; of that one where there is no other."""
+        """Return the rates of the epochs after the first, or of that one if there is no other."""
         return self.epoch_rates[1:] or self.epoch_rates
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Seconds of training until the end of each epoch."""
+        """Return the seconds of training until the end of each epoch."""
         return tuple(accumulate(self.seconds))
 
     def epoch_reaching(self, accuracy: float) -> int | None:
-        """Index of the first epoch at whose end the test accuracy is reached; None where it never is."""
+        """Return the index of the first epoch at whose end the test accuracy is reached; None if it never is."""
         return next((index for index, reached in enumerate(self.accuracies) if reached >= accuracy), None)
 
     def seconds_to(self, accuracy: float) -> float | None:
-        """Seconds of training until the end of that epoch."""
+        """Return the seconds of training until the end of that epoch."""
         epoch = self.epoch_reaching(accuracy)
         return None if epoch is None else self.ends[epoch]
 
 
 def devices(cores: Sequence[int], gpu_ids: Sequence[str]) -> tuple[Node, ...]:
-    """What one rank at a time can have for itself: each GPU with its share of the cores, else each core."""
+    """Return what one rank at a time can have for itself: each GPU with its share of the cores, else each core."""
     if not gpu_ids:
         return tuple(Node(cores=(core,)) for core in cores)
     share = max(1, len(cores) // len(gpu_ids))
@@ -96,22 +96,22 @@ def own_devices() -> tuple[Node, ...]:
     return even(devices(cores, gpus(os.environ)))
 
 
-def even(found: Sequence[Node]) -> tuple[Node, ...]:
-    """The first of them, an even number if there are several, so that two nodes have the same; at most MOST_DEVICES."""
-    count = min(len(found), MOST_DEVICES)
-    return tuple(found[: count - count % 2 if count > 1 else count])
+def even(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the first of `nodes`, at most MOST_DEVICES; an even number if there are several, for two equal nodes."""
+    count = min(len(nodes), MOST_DEVICES)
+    return tuple(nodes[: count - count % 2 if count > 1 else count])
 
 
 def one_thread_each(cores: Sequence[int], siblings: Callable[[int], frozenset[int]]) -> list[int]:
-    """One core number of each physical core: its threads share what computes.
+    """Return one core number of each physical core: the threads of a core share its arithmetic.
 
     `siblings`: the threads of a number's physical core, or nothing where that is not known.
     """
-    found: list[int] = []
+    firsts: list[int] = []
     for core in cores:
-        if not siblings(core) & set(found):
-            found.append(core)
-    return found
+        if not siblings(core) & set(firsts):
+            firsts.append(core)
+    return firsts
 
 
 def _siblings(core: int) -> frozenset[int]:
@@ -123,14 +123,14 @@ def _siblings(core: int) -> frozenset[int]:
 
 
 def merged(parts: Sequence[Node]) -> Node:
-    """One node with the devices of all `parts`, a rank on each."""
+    """Return one node with the devices of all `parts`, a rank on each."""
     cores = tuple(dict.fromkeys(core for part in parts for core in part.cores))
     return Node(cores=cores, gpus=tuple(gpu for part in parts for gpu in part.gpus), ranks=len(parts))
 
 
 @contextmanager
 def confined(node: Node) -> Iterator[None]:
-    """What is started within runs on the node's cores only."""
+    """Restrict processes that are started in the `with` block to the node's cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, node.cores)
     try:
@@ -140,7 +140,7 @@ def confined(node: Node) -> Iterator[None]:
 
 
 def train(flags: Sequence[str], nodes: Sequence[Node] = ()) -> Training:
-    """Trains with these flags, data of this tree: under torchrun on each of `nodes`, or plainly where there are none.
+    """Train with these flags and this checkout's data: under torchrun on each of `nodes`, or plainly if there are none.
 
     Raises:
         RingmasterError: a process failed; what it said is on the screen.
@@ -167,7 +167,7 @@ def train_apart(flags: Sequence[str], nodes: Sequence[Node]) -> tuple[Training, 
 
 
 def _ports_apart(count: int) -> list[int]:
-    """A rendezvous port for each of so many trainings, and the next one, which `free_port` leaves to each as well."""
+    """Return a rendezvous port for each of this many trainings; the port after it is that training's too."""
     ports: list[int] = []
     while len(ports) < count:
         port = free_port(LOOPBACK)
@@ -187,7 +187,7 @@ def _read(folder: str) -> Training:
 
 
 def node_commands(nodes: Sequence[Node], arguments: Sequence[str], port: int) -> list[tuple[list[str], dict[str, str]]]:
-    """Command and variables of the torchrun of each node."""
+    """Return command and variables of the torchrun of each node."""
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     commands = []
     for rank, node in enumerate(nodes):
@@ -199,11 +199,11 @@ def node_commands(nodes: Sequence[Node], arguments: Sequence[str], port: int) ->
 
 
 def _run_together(commands: Sequence[tuple[list[str], dict[str, str]]], timeout: float = _TIMEOUT_S) -> None:
-    """Runs them at once. Where one fails, or they take too long, the others are ended and what all said is shown."""
-    with tempfile.TemporaryFile("w+") as said:
+    """Run them at once. If one fails, or they take too long, end the others and show the output of all."""
+    with tempfile.TemporaryFile("w+") as output:
         processes = [
             subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **variables}, stdout=said, stderr=subprocess.STDOUT, text=True
+                command, cwd=ROOT, env={**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT, text=True
             )
             for command, variables in commands
         ]
@@ -212,13 +212,13 @@ def _run_together(commands: Sequence[tuple[list[str], dict[str, str]]], timeout:
         finally:
             _end(processes)
         if fault:
-            said.seek(0)
-            sys.stderr.write(said.read())
+            output.seek(0)
+            sys.stderr.write(output.read())
             raise RingmasterError(f"{' '.join(commands[0][0])}: {fault}, see above", exit_code=ExitCode.FAILED)
 
 
 def _fault(processes: Sequence[subprocess.Popen[str]], deadline: float) -> str:
-    """Waits for the end of all, or the failure of one: empty, or what went wrong."""
+    """Wait for the end of all, or the failure of one; return what went wrong, or nothing."""
     while time.monotonic() < deadline:
         codes = [process.poll() for process in processes]
         if any(codes):
@@ -230,7 +230,7 @@ def _fault(processes: Sequence[subprocess.Popen[str]], deadline: float) -> str:
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Ends those that still run: torchrun takes its ranks with it."""
+    """End those that still run: torchrun takes its ranks with it."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -242,7 +242,7 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def training_of(records: Sequence[Mapping[str, Any]]) -> Training:
-    """Figures of a run from its metrics.jsonl."""
+    """Return the figures of a run from its metrics.jsonl."""
     epochs = [record for record in records if record.get("kind") == "epoch"]
     steps = [rate for record in records if record.get("kind") == "step" and (rate := number(record, "images_per_s"))]
     # The last record is of what was left of a second.

@@ -1,6 +1,5 @@
 """Ways of doing the same, measured in turn, so that a noisy minute hits all of them."""
 
-import statistics
 from collections.abc import Callable, Collection, Mapping
 
 from benchmarks.result import figure
@@ -15,11 +14,11 @@ def in_turn(
     fewer: Mapping[str, int] | None = None,
     optional: Collection[str] = (),
 ) -> dict[str, tuple[float, ...]]:
-    """Measure A B C A B C …, with a line for each; return every way's values, `unit` being what they are in.
+    """Measure A B C A B C …, with a line for each; return every way's values, which are in `unit`.
 
     Args:
-        fewer: ways that are measured in so many of the first rounds only.
-        optional: ways that may fail: that is said, they have no values then, and the others go on.
+        fewer: ways that are measured in this many of the first rounds only.
+        optional: ways that may fail: the failure is printed, they have no values, and the others go on.
     """
     values: dict[str, tuple[float, ...]] = dict.fromkeys(ways, ())
     failed: set[str] = set()
@@ -41,18 +40,3 @@ def in_turn(
             values[name] += (value,)
             print(f"  round {number + 1}/{repetitions}: {name}: {figure(value)} {unit}".rstrip(), flush=True)
     return values
-
-
-def compare(title: str, ways: Mapping[str, Callable[[], float]], repetitions: int) -> None:
-    """Measure A B A B …, and print each way's median and spread, and the ratio of the first's median to the second's.
-
-    Args:
-        title: what the seconds are of.
-        ways: what is measured, by name; each returns seconds.
-    """
-    seconds = in_turn(ways, repetitions, unit="s")
-    print(f"\n{title} (n = {repetitions})")
-    for name, values in seconds.items():
-        print(f"  {name:22} median {statistics.median(values):6.2f}   from {min(values):.2f} to {max(values):.2f}")
-    ours, bare = (statistics.median(values) for values in seconds.values())
-    print(f"  ratio of the medians   {ours / bare:.3f}")

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import cli
+from benchmarks.publish import readme
 from benchmarks.result import Ratio, Result
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from tests.support.benchmark_results import MACHINE, WHOLE
+
+LAUNCH = Ratio(label="make train / shell script", value=1.04)
 
 
 def interrupted(_quick: bool) -> Result:
@@ -107,7 +110,7 @@ def test_pages_alone_measures_nothing(
     (tmp_path / "docs/performance.md").unlink()
     measurements(step=broken)
     assert cli.run(only="pages") == ExitCode.SUCCEEDED
-    assert "written again: step" in capsys.readouterr().out
+    assert "redrawn: step" in capsys.readouterr().out
     assert "| naive | s | 3 |" in (tmp_path / "docs/performance.md").read_text()
 
 
@@ -136,17 +139,49 @@ def test_those_that_need_no_cluster_are_measured_unless_told_otherwise() -> None
 
 
 def test_an_unknown_name_is_refused_with_all_that_are_there() -> None:
-    with pytest.raises(RingmasterError, match=r"no measurement 'stepp'; there are: input, .*, image-delivery"):
+    with pytest.raises(
+        RingmasterError, match=r"no measurement 'stepp'; there are: input, .*, launch, provision, image-delivery"
+    ):
         cli.chosen("step,stepp")
 
 
-def test_asked_ones_run_with_their_repetitions(
+def test_printed_ones_run_with_their_repetitions(
     measurements: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurements()
-    calls: list[tuple[object, ...]] = []
-    monkeypatch.setitem(sys.modules, "made_up", SimpleNamespace(run=lambda *words: calls.append(words)))  # type: ignore[misc]
-    monkeypatch.setattr(cli, "ASKED", {"launch": "made_up", "provision": "made_up"})
-    assert cli.run(only="launch", inventory="mine.yml") == ExitCode.SUCCEEDED
+    calls: list[int] = []
+    monkeypatch.setitem(sys.modules, "made_up", SimpleNamespace(run=calls.append))  # type: ignore[misc]
+    monkeypatch.setattr(cli, "PRINTED", {"provision": "made_up"})
+    assert cli.run(only="provision") == ExitCode.SUCCEEDED
     assert cli.run(only="provision", quick=True) == ExitCode.SUCCEEDED
-    assert calls == [(cli.REPETITIONS, "mine.yml"), (cli.QUICK_REPETITIONS,)]
+    assert calls == [cli.REPETITIONS, cli.QUICK_REPETITIONS]
+
+
+def test_what_is_measured_on_a_cluster_is_given_the_inventory_and_written_down(
+    measurements: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measurements()
+    inventories: list[str] = []
+
+    def measure(_quick: bool, inventory: str) -> Result:
+        inventories.append(inventory)
+        return replace(WHOLE, name="launch")
+
+    monkeypatch.setitem(sys.modules, "made_up", SimpleNamespace(measure=measure))  # type: ignore[misc]
+    monkeypatch.setattr(cli, "ON_A_CLUSTER", {"launch": "made_up"})
+    assert cli.run(only="launch", inventory="mine.yml") == ExitCode.SUCCEEDED
+    assert inventories == ["mine.yml"]
+    assert (tmp_path / "docs/performance/launch.json").exists()
+
+
+def test_a_measurement_redraws_the_readme_beside_docs_and_a_quick_one_does_not(
+    measurements: Callable[..., None], tmp_path: Path
+) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(f"# Ours\n\n{readme.BEGIN}\nold\n{readme.END}\n")
+    measurements(recipe=lambda quick: replace(WHOLE, name="launch", ratios=(LAUNCH,)))
+    cli.run(quick=True)
+    assert "old" in page.read_text()
+    assert cli.run() == ExitCode.SUCCEEDED
+    assert "old" not in page.read_text()
+    assert "| 1.04 | `make bench ONLY=step`: commit abc1234" in page.read_text()

@@ -42,13 +42,13 @@ def test_a_promise_is_not_kept_by_the_seeds_that_got_there_alone() -> None:
 def test_against_a_naive_loop_that_got_there() -> None:
     ratio = recipe.against_naive([_training(0.9)], _training(0.5, 0.8, 0.9, seconds=100.0))
     assert ratio.value == 30.0
-    assert "at least so many" not in ratio.label
+    assert "at least this many" not in ratio.label
 
 
 def test_against_a_naive_loop_that_never_got_there_is_a_lower_bound() -> None:
     ratio = recipe.against_naive([_training(0.9)], _training(0.5, 0.8, seconds=100.0))
     assert ratio.value == 20.0
-    assert "at least so many times" in ratio.label
+    assert "at least this many times" in ratio.label
 
 
 def test_without_a_naive_loop_there_is_no_figure() -> None:

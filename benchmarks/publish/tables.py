@@ -7,11 +7,11 @@ from benchmarks.result import Ratio, Result, Row, figure
 
 DASH = "–"  # noqa: RUF001  (an en dash is meant)
 _WIDTH = 110
-"""Of sentences on a terminal."""
+"""The width of sentences on a terminal."""
 
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:
-    """Label, unit, n, median and range of a row; where nothing was measured dashes, and the note in the last."""
+    """Return label, unit, n, median and range of a row; dashes and the note if nothing was measured."""
     if not row.values:
         return row.label, row.unit, DASH, DASH, row.note or "not measured"
     low, high = row.spread
@@ -21,14 +21,14 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
 
 
 def ratio_line(ratio: Ratio) -> str:
-    """Label, value, what was promised, and whether that was kept."""
+    """Return label, value, what was promised, and whether that was kept."""
     value = DASH if ratio.value is None else figure(ratio.value)
     promised = ": ".join(filter(None, (ratio.limit, ratio.verdict)))
     return f"{ratio.label}: {value}" + (f" ({promised})" if promised else "")
 
 
 def terminal(result: Result) -> str:
-    """The table as plain aligned text."""
+    """Return the table as plain aligned text."""
     body = [cells(row) for row in result.rows]
     table = [("", "", "n", "median", "range"), *body]
     widths = [max(len(line[column]) for line in table) for column in range(5)]
@@ -45,7 +45,7 @@ def terminal(result: Result) -> str:
 
 
 def markdown(result: Result) -> str:
-    """The table, ratios and notes for a page."""
+    """Return the table, ratios and notes for a page."""
     lines = ["| | unit | n | median | range |", "|---|---|---:|---:|---|"]
     lines += [f"| {' | '.join(_escaped(cells(row)))} |" for row in result.rows]
     if result.ratios:

@@ -1,17 +1,18 @@
-"""Writes measurements down: JSON, pictures, and their blocks in a page whose other words are hand-written."""
+"""Writes measurements down: JSON, charts, and their blocks in pages whose other words are hand-written."""
 
 import json
 from pathlib import Path
 
-from benchmarks import drawing, tables
+from benchmarks import sources
 from benchmarks.machine import Machine
+from benchmarks.publish import drawing, readme, tables
 from benchmarks.result import Result
 from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
 
 PAGE = "performance.md"
 FOLDER = "performance"
-"""Beside the page: <name>.json for each measurement, <chart>.svg for each picture."""
+"""Beside the page: <name>.json for each measurement, <chart>.svg for each chart."""
 
 
 def publish(result: Result, machine: Machine, docs: Path) -> bool:
@@ -38,29 +39,49 @@ def publish(result: Result, machine: Machine, docs: Path) -> bool:
         _write(page, after)
     except OSError as error:
         raise RingmasterError(
-            f"{error.filename or docs} can't be written: {error.strerror}; mend that, then measure again",
+            f"{error.filename or docs} can't be written: {error.strerror}; fix that, then measure again",
             exit_code=ExitCode.FAILED,
         ) from error
     return True
 
 
 def redraw(docs: Path) -> list[str]:
-    """Rewrite the blocks and pictures of all results stored under `docs`, as they are drawn now; return their names.
+    """Rewrite the blocks and charts of all results stored under `docs`, as they are drawn now; return their names.
 
     Raises:
         RingmasterError: a stored result can't be read, or as in `publish`.
     """
     names = []
     for path in sorted((docs / FOLDER).glob("*.json"), key=lambda path: path.stem):
-        try:
-            result, machine = stored(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RingmasterError(
-                f"{path} can't be read: {error}; measure again: make bench ONLY={path.stem}", exit_code=ExitCode.FAILED
-            ) from error
+        result, machine = _read(path)
         publish(result, machine, docs)
         names.append(result.name)
     return names
+
+
+def redraw_readme(docs: Path, page: Path) -> None:
+    """Rewrite the results in the README at `page` from what is stored under `docs`; where there is no page, do nothing.
+
+    Raises:
+        RingmasterError: the page's marks are damaged, a stored result can't be read or lacks a figure, or the page
+            can't be written.
+    """
+    if not page.exists():
+        return
+    results = {path.stem: _read(path) for path in sorted((docs / FOLDER).glob("*.json"))}
+    try:
+        _write(page, readme.with_results(page.read_bytes().decode(), results, where=str(page)))
+    except OSError as error:
+        raise RingmasterError(f"{page} can't be written: {error.strerror}", exit_code=ExitCode.FAILED) from error
+
+
+def _read(path: Path) -> tuple[Result, Machine]:
+    try:
+        return stored(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RingmasterError(
+            f"{path} can't be read: {error}; measure again: make bench ONLY={path.stem}", exit_code=ExitCode.FAILED
+        ) from error
 
 
 def _has_values(path: Path) -> bool:
@@ -71,17 +92,21 @@ def _has_values(path: Path) -> bool:
 
 
 def stored(path: Path) -> tuple[Result, Machine]:
-    """What `publish` wrote into a JSON file. Raises OSError, ValueError, KeyError or TypeError for other files."""
+    """Return what `publish` wrote into a JSON file.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: it can't be read, or is another kind of file.
+    """
     value = json.loads(path.read_text(encoding="utf-8"))
     return Result.from_json(value["result"]), Machine.from_json(value["machine"])
 
 
 def with_block(page: str, result: Result, machine: Machine, *, where: str) -> str:
-    """The page with the result between its marks, or with heading, marks and result appended; else byte for byte.
+    """Return the page with the result between its marks, or appended with heading and marks; else byte for byte.
 
     Raises:
-        RingmasterError: one of the two marks is missing, or they stand more than once or in the wrong order; `where`
-            is the page's name in that message.
+        RingmasterError: a mark is missing, appears twice, or they are in the wrong order; `where` is the page's name
+            in that message.
     """
     begin, end = f"<!-- bench:{result.name} -->", f"<!-- /bench:{result.name} -->"
     content = f"{begin}\n{block(result, machine)}\n{end}"
@@ -94,10 +119,11 @@ def with_block(page: str, result: Result, machine: Machine, *, where: str) -> st
 
 
 def block(result: Result, machine: Machine) -> str:
-    """What stands between the marks: table, pictures, command, machine."""
+    """Return the text between the marks: table, charts, command, machine, and whether the code has changed since."""
     parts = [tables.markdown(result)]
     parts += [f"![{chart.title}]({FOLDER}/{chart.name}.svg)" for chart in result.charts]
-    parts.append(f"`{result.command}`: {machine.line}. [All values]({FOLDER}/{result.name}.json).")
+    origin = machine.line + sources.note(result.name, machine.code)
+    parts.append(f"`{result.command}`: {origin}. [All values]({FOLDER}/{result.name}.json).")
     return "\n\n".join(parts)
 
 

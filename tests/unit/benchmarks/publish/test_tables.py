@@ -1,6 +1,6 @@
 """Every row shows n, median and spread, or why there are none."""
 
-from benchmarks import tables
+from benchmarks.publish import tables
 from tests.support.benchmark_results import WHOLE
 
 

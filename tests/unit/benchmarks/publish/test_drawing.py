@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import drawing
+from benchmarks.publish import drawing
 from benchmarks.result import Chart, Curve
 
 SVG = "{http://www.w3.org/2000/svg}"

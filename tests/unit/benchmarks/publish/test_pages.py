@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import pages
+from benchmarks.publish import pages
 from launcher.base.errors import RingmasterError
 from tests.support.benchmark_results import MACHINE, WHOLE
 
@@ -124,6 +124,6 @@ def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         pages.publish(WHOLE, MACHINE, tmp_path)
 
 
-def test_pictures_are_whole_documents(tmp_path: Path) -> None:
+def test_charts_are_whole_documents(tmp_path: Path) -> None:
     pages.publish(WHOLE, MACHINE, tmp_path)
     assert ElementTree.parse(tmp_path / "performance" / "c.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314  (our own)

@@ -22,8 +22,11 @@ STYLE = (
 
 
 def draw(chart: Chart) -> str:
-    """The chart as an SVG document. Raises ValueError where no curve has a point, or one lies at or left of 0 on a
-    logarithmic axis."""
+    """Return the chart as an SVG document.
+
+    Raises:
+        ValueError: no curve has a point, or a point is at or left of 0 on a logarithmic axis.
+    """
     xs = sorted({x for curve in chart.curves for x, _ in curve.points})
     ys = [y for curve in chart.curves for _, y in curve.points]
     if not xs or (chart.logarithmic and xs[0] <= 0):
@@ -70,7 +73,7 @@ def _x_ticks(xs: Sequence[float], logarithmic: bool) -> list[float]:
 
 
 def _y_ticks(ys: Sequence[float]) -> list[float]:
-    """From 0, except where all values lie so close together that nothing could be told apart."""
+    """Return ticks from 0, except if all values are so close together that they would look the same."""
     low, high = min(ys), max(ys)
     close = low > 0.5 * high > 0
     margin = (high - low) * 0.05 or abs(high) * 0.02 or 1.0
@@ -78,7 +81,7 @@ def _y_ticks(ys: Sequence[float]) -> list[float]:
 
 
 def _legend(curves: Sequence[Curve]) -> tuple[list[str], float]:
-    """The legend's parts, in as many rows as it needs, and where the plot begins below it."""
+    """Return the legend's parts, in as many rows as it needs, and where the plot begins below it."""
     parts: list[str] = []
     across, down = float(LEFT), float(TITLE + LEGEND_ROW / 2 + 4)
     for number, curve in enumerate(curves):

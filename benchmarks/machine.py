@@ -11,6 +11,7 @@ from typing import Any
 
 from launcher.base.paths import ROOT
 from launcher.local.machine import cores
+from launcher.on_node import probe
 
 _GIB = 1 << 30
 _CHANGES = "+changes"
@@ -93,8 +94,10 @@ def _system() -> str:
 
 def _gpus() -> tuple[str, ...]:
     """Names as the driver tells them: the benchmark's own process has no need of torch."""
-    said = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    return tuple(line.strip() for line in (said or "").splitlines() if line.strip())
+    try:
+        return tuple(gpu["model"] for gpu in probe.ask_gpus()())
+    except (RuntimeError, ValueError):
+        return ()
 
 
 def commit(folder: Path) -> str:

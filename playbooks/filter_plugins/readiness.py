@@ -191,7 +191,9 @@ def _nouveau(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
 def _held(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     if not fact["gpu_processes"] or fact["jobs"]:  # a job of ours may hold them
         return ""
-    who = ", ".join(f"{one['name']} (pid {one['pid']}, {one['memory_mb'] or '?'} MiB)" for one in fact["gpu_processes"])
+    who = ", ".join(
+        f"{one['name']} (pid {one['pid'] or '?'}, {one['memory_mib'] or '?'} MiB)" for one in fact["gpu_processes"]
+    )
     return f"its GPUs are held by {who}: end them, or wait for their owner"
 
 

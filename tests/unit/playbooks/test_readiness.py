@@ -1,6 +1,8 @@
 """Which nodes are ready: each check with a node that fails it, and only it."""
 
 import itertools
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +10,11 @@ import ringmaster_ready
 from ansible.module_utils.ringmaster.system import gpus, look
 from readiness import readiness
 
+from launcher.base.paths import ROOT
+
 _machines = itertools.count()
 LIMITS = {"disk_gb": 12, "memory_mb": 1024, "clock_s": 5, "driver": "580"}
-GPU = {"index": 0, "model": "NVIDIA H100", "memory_mb": 81559, "driver": "580.95.05"}
+GPU = {"index": "0", "model": "NVIDIA H100", "memory_mib": 81559, "driver": "580.95.05"}
 
 
 def fact(**changes: Any) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def test_a_good_node_has_none() -> None:
         ("gpu_driver", True, {"gpu_problem": "couldn't communicate with the driver"}),
         ("gpu_driver", True, {"unclaimed": 8}),
         ("nouveau", True, {"nouveau": True}),
-        ("gpu_processes", True, {"gpus": [GPU], "gpu_processes": [{"pid": 7, "name": "python", "memory_mb": 900}]}),
+        ("gpu_processes", True, {"gpus": [GPU], "gpu_processes": [{"pid": 7, "name": "python", "memory_mib": 900}]}),
         ("job", False, {"jobs": ["night"]}),
         ("reboot", False, {"reboot_pending": True}),
         ("apt", False, {"apt_locked_by": "unattended-upgr (pid 7)"}),
@@ -101,7 +105,7 @@ def test_a_node_of_processes_is_never_provisioned() -> None:
 
 
 def test_gpus_held_by_our_own_job_are_no_refusal() -> None:
-    held = [{"pid": 7, "name": "python", "memory_mb": 900}]
+    held = [{"pid": 7, "name": "python", "memory_mib": 900}]
     assert [one["check"] for one in findings(gpus=[GPU], gpu_processes=held, jobs=["night"])] == ["job"]
 
 
@@ -131,14 +135,42 @@ def test_the_table_leaves_out_what_nobody_has() -> None:
     assert len(lines) == 3
 
 
-def test_gpus_and_processes_are_read_as_nvidia_smi_prints_them() -> None:
-    assert gpus.gpus("0, NVIDIA H100 80GB HBM3, 81559, 580.95.05\n") == [
-        {"index": 0, "model": "NVIDIA H100 80GB HBM3", "memory_mb": 81559, "driver": "580.95.05"}
+_SMI = """#!/bin/sh
+case "$*" in
+  *query-gpu*) echo "0, GPU-a, NVIDIA A100, the large one, 81559, 4, 580.95.05" ;;
+  *) echo "GPU-a, 4711, /usr/bin/python3, [N/A]" ;;
+esac
+"""
+_SMI_LOST = "#!/bin/sh\necho 'Unable to determine the device handle for GPU: GPU is lost'\n"
+_SMI_BROKEN = "#!/bin/sh\necho 'NVIDIA-SMI has failed because'; echo 'it could not.'; exit 9\n"
+
+
+def test_gpus_and_processes_are_read_as_the_probe_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(_SMI)
+    tool.chmod(0o755)
+    found = gpus.look_gpus()
+    assert [(gpu["model"], gpu["memory_mib"], gpu["driver"]) for gpu in found["gpus"]] == [
+        ("NVIDIA A100, the large one", 81559, "580.95.05")
     ]
-    assert gpus.processes("4711, /usr/bin/python3, [N/A]\n") == [{"pid": 4711, "name": "python3", "memory_mb": None}]
+    assert found["gpu_processes"] == [{"gpu": "GPU-a", "pid": 4711, "name": "python3", "memory_mib": None}]
+    assert (found["gpu_problem"], found["unclaimed"]) == (None, 0)
+    for text, problem in ((_SMI_LOST, "GPU is lost"), (_SMI_BROKEN, "NVIDIA-SMI has failed because it could not.")):
+        tool.write_text(text)
+        found = gpus.look_gpus()
+        assert found["gpus"] == []
+        assert problem in found["gpu_problem"]
+
+
+def test_preflight_and_training_read_a_node_with_one_file() -> None:
+    link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / "probe.py"
+    assert link.is_symlink()
+    assert not link.readlink().is_absolute()
+    assert link.resolve() == ROOT / "launcher" / "on_node" / "probe.py"
 
 
 def test_the_system_is_read() -> None:
     found = look.os_release('ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n')
     assert (found["id"], found["version"], found["name"]) == ("ubuntu", "24.04", "Ubuntu 24.04 LTS")
-    assert look.memory_mb("MemTotal:       2097152 kB\n", 1 << 29) == 512
+    assert look.look_system()["memory_mb"] > 0

@@ -13,6 +13,7 @@ import shutil
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.probe import LISTEN, socket_tables, sockets
 from ansible.module_utils.ringmaster.engine.socket import PIDFILE, ask, job_names, process, running_jobs
 from ansible.module_utils.ringmaster.packages.dpkg import Package, holder, packages, upstream
 
@@ -48,7 +49,6 @@ _ENGINES = ("docker.io", "docker-ce", "moby-engine")
 _TOOLKITS = ("nvidia-container-toolkit-base", "nvidia-container-toolkit")
 # Ports of Docker's swarm mode: the engine listens there too, but takes no orders.
 _SWARM_PORTS = (2377, 7946)
-_LISTENING = "0A"
 
 
 def look_engine(user: str) -> dict[str, Any]:
@@ -119,10 +119,8 @@ def listening() -> list[str]:
         with contextlib.suppress(OSError):
             held.add(os.readlink(link))
     allowed = {*_SWARM_PORTS, _metrics_port(read(CONFIG) or "{}")}
-    text = (read("/proc/net/tcp") or "") + (read("/proc/net/tcp6") or "")
-    sockets = [line.split() for line in text.splitlines()]
-    ours = [one for one in sockets if len(one) > 9 and one[3] == _LISTENING and f"socket:[{one[9]}]" in held]
-    ports = {int(one[1].rpartition(":")[2], 16): set(one[1].rpartition(":")[0]) == {"0"} for one in ours}
+    rows = [one for one in sockets(socket_tables()) if one.state == LISTEN and f"socket:[{one.inode}]" in held]
+    ports = {one.port: set(one.address) == {"0"} for one in rows}
     return [
         f"{'any address' if everywhere else 'one address'}, port {port}"
         for port, everywhere in sorted(ports.items())

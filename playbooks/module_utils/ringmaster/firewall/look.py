@@ -7,6 +7,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.probe import LISTEN, socket_tables, sockets
 from ansible.module_utils.ringmaster.firewall.rollback import is_pending
 from ansible.module_utils.ringmaster.firewall.rules import (
     enabled,
@@ -19,7 +20,6 @@ from ansible.module_utils.ringmaster.firewall.rules import (
 )
 from ansible.module_utils.ringmaster.firewall.ufw import KIND, is_installed, read_files
 
-_LISTENING = "0A"
 _WANTS = "/etc/systemd/system/{}.target.wants/{}.service"
 _OTHERS = {
     "firewalld": _WANTS.format("multi-user", "firewalld"),
@@ -48,9 +48,7 @@ def look_firewall() -> dict[str, Any]:
 
 def sshd_ports(proc: str = "/proc") -> list[int]:
     """Return the TCP ports on which this machine's sshd waits for anyone (not for this machine alone)."""
-    listening = {}
-    for table in ("net/tcp", "net/tcp6"):
-        listening.update(listeners(_quietly(f"{proc}/{table}")))
+    listening = listeners(socket_tables(proc))
     root = _root(f"{proc}/self")
     found = set()
     for process in filter(str.isdigit, os.listdir(proc)):
@@ -60,15 +58,9 @@ def sshd_ports(proc: str = "/proc") -> list[int]:
     return sorted(found)
 
 
-def listeners(table: str) -> dict[str, int]:
-    """Return the port of each listening socket in /proc/net/tcp or tcp6, by inode; those on loopback left out."""
-    found = {}
-    for line in table.splitlines()[1:]:
-        fields = line.split()
-        address, _, port = fields[1].rpartition(":")
-        if fields[3] == _LISTENING and not _is_loopback(address):
-            found[fields[9]] = int(port, 16)
-    return found
+def listeners(tables: str) -> dict[str, int]:
+    """Return the port of each listening socket in the kernel's tables, by inode, without those on loopback."""
+    return {one.inode: one.port for one in sockets(tables) if one.state == LISTEN and not _is_loopback(one.address)}
 
 
 def _is_loopback(address: str) -> bool:

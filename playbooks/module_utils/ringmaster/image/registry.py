@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import write
 from ansible.module_utils.ringmaster.core.manifest import STATE_FOLDER, Manifest
+from ansible.module_utils.ringmaster.core.probe import ESTABLISHED, socket_tables, sockets
 from ansible.module_utils.ringmaster.image.names import PORT, REPOSITORY, ROLE, UNIT
 from ansible.module_utils.ringmaster.image.program import provide
 from ansible.module_utils.ringmaster.image.tunnel import answers
@@ -73,10 +74,8 @@ def stop() -> None:
 
 
 def in_use() -> bool:
-    """Whether someone is connected: another delivery than ours, once ours has ended."""
-    with open("/proc/net/tcp", encoding="utf-8") as table:
-        rows = [line.split() for line in table][1:]
-    return any(local.endswith(f":{PORT:04X}") and state == "01" for _, local, _, state, *_ in rows)
+    """Return whether someone is connected: another delivery than ours, once ours has ended."""
+    return any(row.port == PORT and row.state == ESTABLISHED for row in sockets(socket_tables()))
 
 
 def manifest_of(tag: str) -> tuple[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.probe import memory
 
 _DATA = "/var/lib"
 
@@ -30,7 +31,7 @@ def look_system() -> dict[str, Any]:
         "python": platform.python_version(),
         "systemd": os.path.isdir("/run/systemd/system"),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_mb": memory_mb(read("/proc/meminfo") or "", cgroup_limit()),
+        "memory_mb": memory() >> 20,
         "disk_free_gb": shutil.disk_usage(_DATA).free >> 30,
         "clock": time.time(),
         "reboot_pending": os.path.exists("/run/reboot-required"),
@@ -75,21 +76,6 @@ def os_release(text: str) -> dict[str, str]:
         "codename": values.get("VERSION_CODENAME", ""),
         "name": values.get("PRETTY_NAME", values.get("ID", "unknown")),
     }
-
-
-def memory_mb(meminfo: str, limit: int | None) -> int:
-    """Return MiB: the machine's, or its cgroup's limit (bytes) where that is lower."""
-    total = next((int(line.split()[1]) for line in meminfo.splitlines() if line.startswith("MemTotal:")), 0) >> 10
-    return total if limit is None else min(total, limit >> 20)
-
-
-def cgroup_limit() -> int | None:
-    """Return the bytes that a container (a lab's node, a rented one) may use; None where there is no limit."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = (read(path) or "").strip()
-        if text.isdigit() and int(text) < 1 << 60:
-            return int(text)
-    return None
 
 
 def network_mounts(text: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.blocks import with_block
-from ansible.module_utils.ringmaster.core.disk import make_folder, read, state_of, write
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.disk import read, state_of, write
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 
 FILE = {
     "path": {"type": "path", "required": True},

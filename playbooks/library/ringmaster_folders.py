@@ -11,8 +11,7 @@ import pwd
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster.core.disk import make_folder
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 from ansible.module_utils.ringmaster.folders.job_folders import KIND, attributes
 
 FOLDER = {

@@ -9,8 +9,7 @@ import subprocess
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster.core.disk import make_folder
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 from ansible.module_utils.ringmaster.ssh.node_key import derived, is_ours, is_same, public_file, remove, temporary
 
 # ssh's own name; the other one where the user has a key (or half of one) of that name.

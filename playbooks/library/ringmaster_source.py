@@ -8,8 +8,8 @@ import time
 import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster.core.disk import make_folder, read, state_of, write
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.disk import read, state_of, write
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 from ansible.module_utils.ringmaster.packages.signing_key import fingerprint
 
 _TRIES = 3

@@ -9,8 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pwd
 import time
 from typing import Any
+
+from ansible.module_utils.ringmaster.core.disk import replacing
 
 STATE_FOLDER = "/var/lib/ringmaster"
 MANIFEST = STATE_FOLDER + "/manifest.json"
@@ -78,13 +81,25 @@ class Manifest:
         if not os.path.isdir(folder):
             os.makedirs(folder)
             os.chmod(folder, _FOLDER_MODE)
-        part = self.path + ".part"
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stored:
-            json.dump({"version": _VERSION, "entries": self.entries}, stored, indent=1)
-            stored.flush()
-            os.fsync(stored.fileno())
-        os.replace(part, self.path)
+        with replacing(self.path, self.path + ".part") as part:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stored:
+                json.dump({"version": _VERSION, "entries": self.entries}, stored, indent=1)
+
+
+def make_folder(manifest: Manifest, role: str, folder: str, *, mode: int, owner: str) -> None:
+    """Make a folder and those above it, each noted in the manifest; a folder that exists stays as it is.
+
+    The manifest's own folder is not noted: it comes with the first entry, and goes with the last.
+    """
+    if os.path.isdir(folder) or folder == os.path.dirname(manifest.path):
+        return
+    make_folder(manifest, role, os.path.dirname(folder), mode=0o755, owner="root")
+    manifest.note(role, "folder", folder)
+    os.mkdir(folder)
+    account = pwd.getpwnam(owner)
+    os.chown(folder, account.pw_uid, account.pw_gid)
+    os.chmod(folder, mode)
 
 
 def _keep_others_out(folder: str, patience_s: float) -> None:

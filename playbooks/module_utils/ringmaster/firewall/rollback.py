@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 
-from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.disk import flush, read
 from ansible.module_utils.ringmaster.core.manifest import STATE_FOLDER
 from ansible.module_utils.ringmaster.firewall.rules import PATHS
 from ansible.module_utils.ringmaster.system.look import connection
@@ -80,7 +80,10 @@ def is_pending() -> bool:
 
 
 def arm(seconds: int) -> None:
-    """Store how ufw's files are, and the connection that a proof must not come by; start the timer."""
+    """Store ufw's files as they are, and the connection that a proof must not come by; start the timer.
+
+    All of it is on the disk before the timer starts: whatever cuts the power from then on, the way back is there.
+    """
     part = PENDING + ".part"
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(part, mode=0o700)
@@ -90,12 +93,12 @@ def arm(seconds: int) -> None:
     for path, text in ((_SCRIPT, SCRIPT), (part + "/connection", _live()), (_BOOT_UNIT, BOOT)):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        _flush(path)
+        flush(path)
     os.rename(part, PENDING)
     os.makedirs(os.path.dirname(_BOOT_LINK), exist_ok=True)
     if not os.path.lexists(_BOOT_LINK):
         os.symlink(_BOOT_UNIT, _BOOT_LINK)
-    _flush(
+    flush(
         FOLDER, *(folder for folder, _, _ in os.walk(PENDING)), os.path.dirname(_BOOT_UNIT), os.path.dirname(_BOOT_LINK)
     )
     _stop_timer()
@@ -147,15 +150,7 @@ def _copy(path: str, target: str) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     shutil.copy2(path, target)
     os.chown(target, found.st_uid, found.st_gid)
-    _flush(target)
-
-
-def _flush(*paths: str) -> None:
-    """Whatever cuts the power from now on, the way back is on the disk."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+    flush(target)
 
 
 def _stop_timer() -> None:

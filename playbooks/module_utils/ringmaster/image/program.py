@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import tempfile
 
+from ansible.module_utils.ringmaster.core.disk import replacing
+
 PACKAGE = "docker-registry"
 _INSTALLED = "/usr/bin/docker-registry"
 _SECONDS = 300
@@ -35,9 +37,8 @@ def provide(folder: str) -> str:
         return found
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(["dpkg-deb", "-x", _download(scratch), scratch], check=True, timeout=_SECONDS)
-        part = ours + ".part"
-        shutil.copy(scratch + _INSTALLED, part)
-    os.replace(part, ours)
+        with replacing(ours, ours + ".part") as part:
+            shutil.copy(scratch + _INSTALLED, part)
     return ours
 
 

@@ -26,4 +26,4 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             list(loader.all())
         for name in _ACTIONS:
             action_loader.get(f"ansible.builtin.{name}", class_only=True)
-        action_loader.get("ringmaster_ready", class_only=True)
+        action_loader.get("ringmaster_preflight", class_only=True)

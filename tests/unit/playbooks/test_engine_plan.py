@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from engine import engine_findings, engine_plan
+from docker_engine import engine_findings, engine_plan
 
 from launcher.base.paths import ROOT
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from folders import folders_findings, folders_plan, uncollected_line
+from job_folders import folders_findings, folders_plan, uncollected_line
 
 JOBS, DATA = "/var/lib/ringmaster/jobs", "/var/lib/ringmaster/data"
 OURS = {"mode": "0700", "uid": 1000, "gid": 1001}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from files import changed_files
-from mesh import mesh_files, mesh_targets
 from nodes import proved
+from ssh_mesh import mesh_files, mesh_targets
 
 KEY = "ssh-ed25519 AAAA{} somebody"
 NAMES = {"n1": ["n1"], "n2": ["n2", "gpu2"], "n3": ["n3"]}

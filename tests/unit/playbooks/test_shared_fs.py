@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from files import changed_files
-from shared import EXPORTS, FSTAB, shared_mount, shared_plan
+from shared_fs import EXPORTS, FSTAB, shared_mount, shared_plan
 
 SETTINGS = {"head": "n1", "folder": "/srv/data", "export_options": "rw,sync", "mount_options": "rw,hard"}
 ADDRESSES = {f"n{number}": f"192.0.2.{number}" for number in (1, 2, 3)}

@@ -1,4 +1,4 @@
-"""Ansible action: shows `readiness`' table and findings, and refuses where a required check failed."""
+"""Ansible action: shows the table and findings of `preflight_report`, and refuses where a required check failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def refused(refusals: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
-    """Arguments: `report` (what `readiness` returns), `missing` (nodes that could not be looked at)."""
+    """Arguments: `report` (what `preflight_report` returns), `missing` (nodes that could not be looked at)."""
 
     _requires_connection = False
 

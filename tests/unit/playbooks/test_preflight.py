@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ringmaster_ready
+import ringmaster_preflight
 from ansible.module_utils.ringmaster.system import gpus, look
-from readiness import readiness
+from preflight import preflight_report
 
 from launcher.base.paths import ROOT
 
@@ -45,7 +45,7 @@ def fact(**changes: Any) -> dict[str, Any]:
 
 
 def findings(settings: dict[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:
-    report = readiness({"node1": fact(**changes)}, {"node1": settings or {}}, LIMITS)
+    report = preflight_report({"node1": fact(**changes)}, {"node1": settings or {}}, LIMITS)
     return report["findings"]  # type: ignore[no-any-return]
 
 
@@ -97,7 +97,7 @@ def test_a_refusal_names_the_nodes_it_is_for() -> None:
         {"node": "node3", "message": "too old"},
         {"node": "node2", "message": "too slow"},
     ]
-    assert ringmaster_ready.refused(refusals) == {"node2": "too small; too slow", "node3": "too old"}
+    assert ringmaster_preflight.refused(refusals) == {"node2": "too small; too slow", "node3": "too old"}
 
 
 def test_a_node_of_processes_is_never_provisioned() -> None:
@@ -110,26 +110,26 @@ def test_gpus_held_by_our_own_job_are_no_refusal() -> None:
 
 
 def test_what_is_accepted_becomes_a_warning() -> None:
-    report = readiness({"node1": fact(memory_mb=512)}, {}, LIMITS, accept=["memory"])
+    report = preflight_report({"node1": fact(memory_mb=512)}, {}, LIMITS, accept=["memory"])
     assert [(one["check"], one["required"]) for one in report["findings"]] == [("memory", False)]
 
 
 def test_nodes_that_differ_are_warned_about() -> None:
     network = {"cluster": {"interface": "ens5", "address": "10.0.0.2", "mtu": 1300, "problem": None}, "routes": {}}
-    report = readiness({"node1": fact(gpus=[GPU]), "node2": fact(network=network)}, {}, LIMITS)
+    report = preflight_report({"node1": fact(gpus=[GPU]), "node2": fact(network=network)}, {}, LIMITS)
     assert [(one["check"], one["required"]) for one in report["findings"]] == [("gpu_count", False), ("mtu", False)]
     other = fact(gpus=[GPU | {"model": "NVIDIA A100"}])
-    report = readiness({"node1": fact(gpus=[GPU]), "node2": other}, {}, LIMITS)
+    report = preflight_report({"node1": fact(gpus=[GPU]), "node2": other}, {}, LIMITS)
     assert [one["check"] for one in report["findings"]] == ["gpu_model"]
 
 
 def test_one_machine_under_two_names_is_refused() -> None:
-    report = readiness({"node1": fact(machine="a"), "node2": fact(machine="a")}, {}, LIMITS)
+    report = preflight_report({"node1": fact(machine="a"), "node2": fact(machine="a")}, {}, LIMITS)
     assert [(one["node"], one["check"], one["required"]) for one in report["findings"]] == [("node2", "machine", True)]
 
 
 def test_the_table_leaves_out_what_nobody_has() -> None:
-    lines = ringmaster_ready.table(readiness({"a": fact(), "longer": fact()}, {}, LIMITS)["rows"])
+    lines = ringmaster_preflight.table(preflight_report({"a": fact(), "longer": fact()}, {}, LIMITS)["rows"])
     assert lines[0].split()[:2] == ["node", "system"]
     assert "driver" not in lines[0]
     assert len(lines) == 3

@@ -31,7 +31,7 @@ class Limits:
     driver: str
 
 
-def readiness(
+def preflight_report(
     facts: Mapping[str, Facts],
     settings: Mapping[str, Mapping[str, Any]],
     limits: Mapping[str, Any],
@@ -281,4 +281,4 @@ class FilterModule:
     """Ansible's way in."""
 
     def filters(self) -> dict[str, Any]:
-        return {"readiness": readiness}
+        return {"preflight_report": preflight_report}

@@ -16,7 +16,7 @@ def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def refused(refusals: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what is wrong with each node; what concerns all of them stands under `all`."""
+    """Return what is wrong with each node; problems of all nodes are under `all`."""
     found: dict[str, list[str]] = {}
     for one in refusals:
         found.setdefault(one["node"], []).append(one["message"])
@@ -53,6 +53,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
                 "failed": True,
                 # By node, for the closing table: this task runs on one node for all.
                 "ringmaster_refused": refused(refusals),
-                "msg": f"{first}{more}. Nothing was touched. To go on all the same: preflight_accept: [{checks}]",
+                "msg": f"{first}{more}. Nothing was touched. To go on anyway: preflight_accept: [{checks}]",
             }
         return {**result, "changed": False}

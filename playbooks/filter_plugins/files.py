@@ -1,10 +1,10 @@
-"""Which of the wanted files, blocks and JSON keys a node doesn't have yet. Pure: from what the probe read."""
+"""Decides which of the wanted files, blocks and JSON keys a node lacks, from the probe's facts. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Above each piece of a text that belongs to one node: a comment in all formats that are written so.
+# The line above each node's piece of a text: a comment in every format that is written this way.
 _HEADING = "# ringmaster "
 
 
@@ -13,14 +13,15 @@ def changed_files(
 ) -> list[dict[str, Any]]:
     """Return those of `wanted` that differ from `present`, as `ringmaster_files` takes them.
 
-    Each has `path` and `text`, or `pieces` (text by node; None: what stands there stays) below `head`, and what else
-    `ringmaster_files` knows. `present` is the probe's `files`: by path the text of our block or of the whole file.
+    Each has `path` and either `text`, or `head` and below it `pieces` (text by node; None keeps the node's present
+    text), and whatever else `ringmaster_files` takes. `present` is the probe's `files`: the text of our block or of the
+    whole file, by path.
     """
     return [one for one in (_complete(file, present.get(file["path"])) for file in wanted) if one is not None]
 
 
 def _complete(file: Mapping[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the file with its text, or None where it is so."""
+    """Return the file with its text, or None where nothing differs."""
     here = (found or {}).get("text")
     text = file["text"] if "text" in file else file.get("head", "") + _joined(file["pieces"], here or "")
     text = text if not text or text.endswith("\n") else text + "\n"
@@ -41,7 +42,7 @@ def _is_so(file: Mapping[str, Any], found: Mapping[str, Any] | None, here: str |
 
 
 def _keys(text: str | None) -> dict[str, Any] | None:
-    """Return a JSON file's keys; None where it has none that can be read (the task then says so)."""
+    """Return a JSON file's keys; None where they can't be read (the task then says so)."""
     try:
         keys = json.loads(text or "{}")
     except ValueError:
@@ -56,7 +57,7 @@ def _joined(pieces: Mapping[str, str | None], here: str) -> str:
 
 
 def _pieces(text: str) -> dict[str, str]:
-    """Return what stands below each node's heading."""
+    """Return the text below each node's heading."""
     found: dict[str, str] = {}
     node = None
     for line in text.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""Which image is wanted, which nodes have it, and which hands it on. Pure, but for the record's file."""
+"""Decides which image is wanted, which nodes have it, and which hands it on. Pure, except for the record's file."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ _BY_DIGEST = re.compile(rf"(?:[a-z0-9][A-Za-z0-9._/:-]*@)?{_DIGEST}")
 
 
 _BROKEN = "the image's record "
-"""What stands here in place of a reference says by this that none could be read; no image is called so."""
+"""Begins a text that takes a reference's place where none could be read; no image has such a name."""
 _SHOWN = 19  # characters of an image's ID
 
 
 def recorded_image(path: str) -> str:
-    """Return what `make image` wrote down in that file: "" where there is none, a text for image_problem if broken.
+    """Return the reference that `make image` recorded in a file: "" without a file, a text for image_problem if broken.
 
-    It never fails: what doesn't need the image must work without it.
+    It never fails: whatever doesn't need the image must work without it.
     """
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def _image(variables: Mapping[str, Any], reference: str) -> dict[str, Any] | Non
 
 
 def _broken(path: str, what: str) -> str:
-    return f"{_BROKEN}{path} {what}: mend it, remove it, or make the image again"
+    return f"{_BROKEN}{path} {what}: correct it, remove it, or make the image again"
 
 
 class FilterModule:

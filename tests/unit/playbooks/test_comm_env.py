@@ -75,12 +75,12 @@ def test_infiniband(wanted: str, there: bool, disabled: bool) -> None:
     [
         ({"NCCL_X": "a\nb"}, "line break"),
         ({"NCCL_X": "a\x7f"}, "control character"),
-        ({"NCCL X": "1"}, "no name of a variable"),
-        ({"1X": "1"}, "no name of a variable"),
+        ({"NCCL X": "1"}, "can't name a variable"),
+        ({"1X": "1"}, "can't name a variable"),
         ({"NCCL_X": True}, "write 1 or 0"),
-        ({"NCCL_X": None}, "no text"),
-        ({"NCCL_X": ["a"]}, "no text"),
-        (["NCCL_X=1"], "no mapping"),
+        ({"NCCL_X": None}, "neither text nor"),
+        ({"NCCL_X": ["a"]}, "neither text nor"),
+        (["NCCL_X=1"], "not a mapping"),
     ],
 )
 def test_what_cannot_be_written_is_refused(extra: Any, says: str) -> None:
@@ -166,6 +166,6 @@ def test_findings() -> None:
     assert comm_env.comm_findings(shown[2:], variables, fish) == []
     elsewhere = fact(1, resolves_to=["127.0.1.1", "10.0.0.1"], interfaces=[])
     assert [one.partition(": ")[0] for one in comm_env.comm_findings(shown, variables, elsewhere)] == [
-        "the interface eth0 has not the address 10.0.0.1 but none",
-        "the node's own name is not 10.0.0.1 but 127.0.1.1, 10.0.0.1, although /etc/hosts says so",
+        "the interface eth0 does not have the address 10.0.0.1 but none",
+        "the node's own name means 127.0.1.1, 10.0.0.1 and not 10.0.0.1, although /etc/hosts says so",
     ]

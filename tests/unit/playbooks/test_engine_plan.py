@@ -212,7 +212,7 @@ def test_a_snap_and_a_swarm_are_refused_with_the_way_out() -> None:
     ("changes", "info", "says"),
     [
         ({}, None, "doesn't answer"),
-        ({}, {**INFO, "ServerVersion": "19.03.1"}, "20.10 is needed"),
+        ({}, {**INFO, "ServerVersion": "19.03.1"}, "20.10 or newer is needed"),
         ({}, {**INFO, "LiveRestoreEnabled": False}, "live-restore"),
         ({"engine": {"tcp": ["any address, port 2375"]}}, INFO, "over TCP (any address, port 2375)"),
         ({"engine": {"user_in_group": False}}, INFO, "ops isn't in the group docker"),

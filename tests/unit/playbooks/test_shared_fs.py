@@ -115,7 +115,7 @@ def test_a_head_that_is_away_is_kept_or_found_by_its_address() -> None:
     assert written("n2", new) == {FSTAB: "192.0.2.1:/srv/data /srv/data nfs rw,hard 0 0\n"}
     assert not plan("n2", new)["mount"]
     assert plan("n2")["mount"]
-    assert "where n1 (shared_fs_head) is isn't known" in plan("n2", new, {**ADDRESSES, "n1": "127.0.0.1"})["problem"]
+    assert "address of n1 (shared_fs_head) isn't" in plan("n2", new, {**ADDRESSES, "n1": "127.0.0.1"})["problem"]
 
 
 def test_another_folder_is_mounted_instead() -> None:

@@ -1,7 +1,7 @@
 """The manifest: what Ringmaster changed on this node, and how each thing was before.
 
-It is a write-ahead journal: an entry is on the disk before the change it describes is made, so that whatever is
-interrupted, `reset` finds all that may have been changed. The first "before" is kept: later runs change nothing of it.
+It is a write-ahead journal: an entry is on the disk before the change it describes is made. So `reset` finds all that
+may have been changed, whatever was interrupted. The first "before" is kept: later runs don't change it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansible.module_utils.ringmaster.core.disk import replacing
 STATE_FOLDER = "/var/lib/ringmaster"
 MANIFEST = STATE_FOLDER + "/manifest.json"
 _VERSION = 1
-# Whatever root's umask: folders of the SSH user's are in there.
+# Set whatever root's umask is: folders of the SSH user lie in there.
 _FOLDER_MODE = 0o755
 # How long a task waits for another one that an interrupted run has left working.
 _PATIENCE_S = 150
@@ -28,8 +28,8 @@ _locks: dict[str, int] = {}
 class Manifest:
     """The entries, oldest first. Each has `role`, `kind`, `name` (together its key) and whatever its kind needs.
 
-    Whoever may change it keeps others out until the process ends (`lock`): what an interrupted run has started goes on
-    on the node, and must not write over what the next run notes.
+    A process that may change it keeps others out until it ends (`lock`): a task of an interrupted run goes on working
+    on the node, and must not overwrite what the next run notes.
     """
 
     def __init__(self, path: str = MANIFEST, *, lock: bool = True, patience_s: float = _PATIENCE_S) -> None:
@@ -44,15 +44,16 @@ class Manifest:
             pass
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path} can't be read ({error}): it says what reset takes back; restore it, or move it aside to go on"
+                f"{path} can't be read ({error}): reset takes back what it lists; restore it, or move it aside to go on"
             ) from error
 
     def find(self, role: str, kind: str, name: str) -> dict[str, Any] | None:
+        """Return the entry of that key, or None."""
         wanted = (role, kind, name)
         return next((one for one in self.entries if (one["role"], one["kind"], one["name"]) == wanted), None)
 
     def note(self, role: str, kind: str, name: str, **details: Any) -> dict[str, Any]:
-        """Return the entry of that key; made with `details` and stored where there is none yet."""
+        """Return the entry of that key; where there is none yet, make it with `details` and store it."""
         found = self.find(role, kind, name)
         if found is None:
             found = {"role": role, "kind": kind, "name": name, **details}
@@ -65,11 +66,12 @@ class Manifest:
         return [one for one in reversed(self.entries) if one["role"] == role]
 
     def remove(self, entry: dict[str, Any]) -> None:
+        """Drop an entry whose change was taken back."""
         self.entries.remove(entry)
         self.save()
 
     def save(self) -> None:
-        """Write it in one step; without entries, remove it and its folder (if nothing else is in there)."""
+        """Write it in one step; without entries, remove it, and its folder unless something else is in there."""
         folder = os.path.dirname(self.path)
         if not self.entries:
             for path in (self.path, self.path + ".part"):
@@ -103,7 +105,7 @@ def make_folder(manifest: Manifest, role: str, folder: str, *, mode: int, owner:
 
 
 def _keep_others_out(folder: str, patience_s: float) -> None:
-    """Lock the folder (no file of ours is needed for that), once per process.
+    """Lock the folder, once per process; that needs no file of ours.
 
     Raises:
         ValueError: another task works for longer than we wait.

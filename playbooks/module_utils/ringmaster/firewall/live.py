@@ -1,4 +1,4 @@
-"""What the kernel does now, as against what ufw's files say. Read-only."""
+"""Reads what the kernel filters now, which may differ from ufw's files. Read-only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STARTED_AT_BOOT = "/etc/systemd/system/multi-user.target.wants/ufw.service"
 
 
 def problems(mode: str, peers: Peers) -> list[str]:
-    """Return how the running firewall differs from what the mode asks for, each with its remedy."""
+    """Return how the running firewall differs from what the mode asks for, each difference with its remedy."""
     found = ["a change of the firewall isn't confirmed yet: provision again"] if is_pending() else []
     if mode == "keep":
         return found
@@ -33,7 +33,7 @@ def problems(mode: str, peers: Peers) -> list[str]:
 
 
 def not_let_in(rules: str, peers: Peers, version: int) -> list[str]:
-    """Return what misses in iptables' own list: addresses of peers, and the policy for all others."""
+    """Return what is missing in iptables' own list: addresses of peers, and the policy for all others."""
     lines = set(rules.splitlines())
     chain, length = ("ufw-user-input", 32) if version == 4 else ("ufw6-user-input", 128)
     missing = [
@@ -43,5 +43,5 @@ def not_let_in(rules: str, peers: Peers, version: int) -> list[str]:
         if ipaddress.ip_address(address).version == version
         and f"-A {chain} -s {address}/{length} -j ACCEPT" not in lines
     ]
-    # Everyone is let in: said like the others, for the remedy is the same.
+    # Everyone is let in. It is reported like the others because the remedy is the same.
     return missing if "-P INPUT DROP" in lines else [*missing, f"the deny-by-default of IPv{version}"]

@@ -1,7 +1,7 @@
-"""The way back: how ufw was is stored on the node, and put back by the node itself unless the change is confirmed.
+"""The way back: ufw's old files are stored on the node, which puts them back by itself unless the change is confirmed.
 
-A timer does it after some seconds; a unit that only the next boot reads does it where the node reboots before. Both run
-the same script. Who moves the folder `pending` first, the script or the confirmation, has decided.
+A timer does that after some seconds. A unit that only the next boot reads does it where the node reboots before. Both
+run the same script. Whichever moves the folder `pending` first, the script or the confirmation, decides.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ def arm(seconds: int) -> None:
 
 
 def is_proof() -> bool:
-    """Return whether we came by another connection than the change did (where there is none, SSH isn't used)."""
+    """Return whether this connection is another one than the change's, or none because SSH isn't used."""
     return connection() is None or _live() != read(_CONNECTION)
 
 
 def disarm() -> bool:
-    """Keep the change; return False where it was taken back already."""
+    """Keep the change; return False where the node has taken it back already."""
     try:
         os.rename(PENDING, FOLDER + "/confirmed")
     except OSError:
@@ -141,7 +141,7 @@ def roll_back() -> None:
 
 
 def _live() -> str:
-    """Return what tells the live SSH connection from others: both its ends."""
+    """Return both ends of the live SSH connection, which distinguish it from others."""
     return json.dumps(connection())
 
 
@@ -154,7 +154,7 @@ def _copy(path: str, target: str) -> None:
 
 
 def _stop_timer() -> None:
-    # It fails where no timer runs, which is just as well.
+    # It fails where no timer runs, which does no harm.
     subprocess.run(["systemctl", "stop", f"{_UNIT}.timer"], check=False, capture_output=True)
 
 

@@ -1,4 +1,4 @@
-"""What a node is: system, resources, the operator's connection. Read-only; what can't be read is None."""
+"""Reads what a node is: system, resources, the operator's connection. Read-only; what can't be read is None."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DATA = "/var/lib"
 
 
 def look_system() -> dict[str, Any]:
-    """Return the node's system, resources and the SSH user that Ansible came in as."""
+    """Return the node's system, its resources, and the SSH user that Ansible logged in as."""
     ssh = connection()
     return {
         "user": account(),
@@ -27,7 +27,6 @@ def look_system() -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "os": os_release(read("/etc/os-release") or ""),
         "arch": platform.machine(),
-        "kernel": platform.release(),
         "python": platform.python_version(),
         "systemd": os.path.isdir("/run/systemd/system"),
         "cores": len(os.sched_getaffinity(0)),
@@ -41,7 +40,7 @@ def look_system() -> dict[str, Any]:
 
 
 def account() -> dict[str, Any]:
-    """Return the SSH user: the one who called sudo, or root who came in as root."""
+    """Return the SSH user: whoever called sudo, or root who logged in as root."""
     name = os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
     found = pwd.getpwnam(name)
     return {
@@ -55,7 +54,10 @@ def account() -> dict[str, Any]:
 
 
 def connection() -> dict[str, Any] | None:
-    """Return the live SSH connection's ends as sshd sees them: sudo hides it, the shell that called sudo has it."""
+    """Return both ends of the live SSH connection as sshd sees them.
+
+    sudo drops the variable that holds them, but the shell that called sudo still has it.
+    """
     process = os.getpid()
     while process > 1:
         variables = _environment(process)
@@ -67,6 +69,7 @@ def connection() -> dict[str, Any] | None:
 
 
 def os_release(text: str) -> dict[str, str]:
+    """Return what /etc/os-release says of the system."""
     lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     values = {key: value.strip("\"'") for key, value in lines}
     return {
@@ -79,7 +82,7 @@ def os_release(text: str) -> dict[str, str]:
 
 
 def network_mounts(text: str) -> dict[str, str]:
-    """Return what is mounted from other machines (NFS): source by folder."""
+    """Return the mounts from other machines (NFS): source by folder."""
     rows = (line.split() for line in text.splitlines())
     return {folder: source for source, folder, kind, *_ in rows if kind.startswith("nfs")}
 

@@ -39,7 +39,7 @@ def recorded_image(path: str) -> str:
 
 
 def image_problem(reference: object) -> str:
-    """Return what is wrong with the name of an image, or nothing. An empty name is none, and fine."""
+    """Return what is wrong with the name of an image, or nothing. An empty name means no image, and is fine."""
     reference = str(reference or "")
     if not reference or _BY_DIGEST.fullmatch(reference):
         return ""
@@ -53,7 +53,7 @@ def image_problem(reference: object) -> str:
 
 
 def image_plan(hostvars: Mapping[str, Any], names: Iterable[str], reference: str) -> dict[str, Any]:
-    """Return `missing`, the nodes without the image, and `source`, the first that has it (or the first).
+    """Return `missing`, the nodes without the image, and `source`, the first node that has it, or else the first.
 
     `names` are the nodes that this run can still reach.
     """
@@ -64,10 +64,10 @@ def image_plan(hostvars: Mapping[str, Any], names: Iterable[str], reference: str
 
 
 def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], reference: str, name: str) -> str:
-    """Return what is wrong with the image of node `name`, or nothing: it is not there, or not what most nodes have.
+    """Return what is wrong with the image of node `name`, or nothing: it is missing, or differs from most nodes'.
 
-    Equal is what has one image ID, or one digest in common: an engine that keeps images in containerd calls the same
-    image by another ID.
+    Images are equal if they have an ID or a digest in common: an engine that keeps images in containerd gives the same
+    image another ID.
     """
     if not reference or image_problem(reference):
         return image_problem(reference)
@@ -85,7 +85,7 @@ def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], referenc
 
 
 def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str, reference: str) -> str:
-    """Return one line: who had the image, and how long the others took to get it."""
+    """Return one line: which node had the image, and how long the others took to fetch it."""
     image = _image(hostvars[source], reference) or {}
     served = hostvars[source].get("train_image_served") or {}
     took = {name: (hostvars[name].get("train_image_fetched") or {}).get("took_s") for name in names}
@@ -95,7 +95,7 @@ def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str
 
 
 def _image(variables: Mapping[str, Any], reference: str) -> dict[str, Any] | None:
-    """Return what a node has: as this run brought it, else as the probe saw it."""
+    """Return a node's image: the one that this run brought, or else the one that the probe saw."""
     facts = variables.get("ansible_facts", {})
     found = facts.get("ringmaster_image") or facts.get("ringmaster", {}).get("image")
     return found if found and found["reference"] == reference else None

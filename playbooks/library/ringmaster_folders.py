@@ -1,7 +1,7 @@
 #!/usr/bin/python
-"""Ansible module: folders that belong to the one who runs jobs, and to nobody else; each noted, to be undone.
+"""Ansible module: makes folders that belong to the user who runs jobs, and to nobody else; notes each for reset.
 
-`ringmaster_files` makes folders for files, and takes back only empty ones; these are taken back with what is in them.
+`ringmaster_files` makes folders for files, and takes back only empty ones; these are taken back with their content.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FOLDER = {
 
 
 def ensure(manifest: Manifest, role: str, folder: dict[str, Any], check: bool) -> dict[str, str] | None:
-    """Make one folder what it shall be; return the difference, or None where it is so already.
+    """Make one folder as wanted; return the difference, or None where there is none.
 
-    Of a link the folder behind it is meant, and noted.
+    A link is followed, and the folder behind it noted.
     """
     path = os.path.realpath(folder["path"])
     wanted = {"mode": int(folder["mode"], 8), "uid": folder["uid"], "gid": folder["gid"]}
@@ -48,7 +48,7 @@ def ensure(manifest: Manifest, role: str, folder: dict[str, Any], check: bool) -
 
 
 def settle(path: str, found: dict[str, int] | None, wanted: dict[str, int], known: bool) -> None:
-    """Make the folder, and give it (what is in it last) to its owner."""
+    """Make the folder, and give it to its owner, with its content first."""
     if found is None:
         os.mkdir(path, 0o700)
     elif known and found["uid"] != wanted["uid"]:
@@ -58,9 +58,9 @@ def settle(path: str, found: dict[str, int] | None, wanted: dict[str, int], know
 
 
 def hand_over(path: str, before: int, uid: int, gid: int) -> None:
-    """Give what is in the folder to its new owner, as far as it belongs to the one before.
+    """Give the folder's content to its new owner, as far as it belongs to the one before.
 
-    By descriptors, as the one before could put links in our way.
+    It works by descriptors, because the owner before could put links in our way.
     """
     for _, folders, files, here in os.fwalk(path):
         for name in folders + files:
@@ -69,7 +69,7 @@ def hand_over(path: str, before: int, uid: int, gid: int) -> None:
 
 
 def refuse_others(path: str, owner: int, uid: int) -> None:
-    """Take nobody's folder away: a system's own (/var/lib), or a disk that others use too.
+    """Refuse to take a folder from others: one of the system's (/var/lib), or a disk that others use too.
 
     Raises:
         ValueError: it belongs to another, and not everything in it is the user's.
@@ -83,14 +83,16 @@ def refuse_others(path: str, owner: int, uid: int) -> None:
 
 
 def account(uid: int) -> str:
+    """Return a user's name, or their number where they have none here."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
 
 
-def described(found: dict[str, int] | None) -> str:
-    return f"a folder of {found['uid']}:{found['gid']}, mode {found['mode']:04o}\n" if found else ""
+def described(folder: dict[str, int] | None) -> str:
+    """Return a folder's owner and mode as a line for a diff."""
+    return f"a folder of {folder['uid']}:{folder['gid']}, mode {folder['mode']:04o}\n" if folder else ""
 
 
 def main() -> None:
@@ -102,13 +104,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
+    parameters = module.params
     try:
         manifest = Manifest()
-        found = [ensure(manifest, given["role"], folder, module.check_mode) for folder in given["folders"]]
+        diffs = [ensure(manifest, parameters["role"], folder, module.check_mode) for folder in parameters["folders"]]
     except (OSError, ValueError, KeyError) as error:
         module.fail_json(msg=str(error))
-    diff = [one for one in found if one is not None]
+    diff = [one for one in diffs if one is not None]
     module.exit_json(changed=bool(diff), paths=[one["before_header"] for one in diff], diff=diff)
 
 

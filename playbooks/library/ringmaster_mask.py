@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: makes lines of others comments, noted so that it can be undone."""
+"""Ansible module: turns lines of others into comments, noted so that it can be undone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible.module_utils.ringmaster.names.masked_lines import with_masked
 
 
 def mask(role: str, path: str, lines: list[str], check: bool) -> dict[str, str] | None:
-    """Return the difference, or None where none of the lines is there."""
+    """Turn the lines into comments; return the difference, or None where the file has none of them."""
     old = read(path) or ""
     new = with_masked(old, lines)
     if new == old:

@@ -44,9 +44,7 @@ def _span(lines: list[str]) -> tuple[int, int] | None:
     if not begins and not ends:
         return None
     if len(begins) != 1 or len(ends) != 1 or begins[0] > ends[0]:
-        raise ValueError(
-            f"the markers '{BEGIN}' and '{END}' must be there once each, in this order: correct it by hand"
-        )
+        raise ValueError(f"the markers '{BEGIN}' and '{END}' must be there once each, in order: correct it by hand")
     return begins[0], ends[0]
 
 

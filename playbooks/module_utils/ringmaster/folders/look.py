@@ -1,4 +1,4 @@
-"""The folders of jobs and data: a part of the probe. Read-only."""
+"""Reads the folders of jobs and data: a part of the probe. Read-only."""
 
 from __future__ import annotations
 

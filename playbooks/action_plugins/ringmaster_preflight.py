@@ -17,10 +17,10 @@ def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 def refused(refusals: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return what is wrong with each node; problems of all nodes are under `all`."""
-    found: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for one in refusals:
-        found.setdefault(one["node"], []).append(one["message"])
-    return {node: "; ".join(messages) for node, messages in found.items()}
+        reasons.setdefault(one["node"], []).append(one["message"])
+    return {node: "; ".join(messages) for node, messages in reasons.items()}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types

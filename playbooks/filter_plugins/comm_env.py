@@ -156,27 +156,27 @@ def comm_findings(shown: Sequence[str], variables: Mapping[str, str], fact: Fact
     only where it is bash: other shells read no bashrc. A login shell counts only where it has any of the variables:
     otherwise the user's own start file doesn't read the bashrc, and that is the user's decision.
     """
-    found, network = [], fact["network"]
+    findings, network = [], fact["network"]
     for shell in _SHELLS if fact["user"]["shell"].endswith("/bash") else _SHELLS[1:]:
         missing = [name for name, value in variables.items() if f"{shell}: {name}={value}" not in shown]
         if missing and (shell != "bash -lc" or len(missing) < len(variables)):
-            found.append(
+            findings.append(
                 f"{shell} lacks {', '.join(missing)} although ~/.bashrc sets it: something overrides it, or keeps bash "
                 "from reading that file; see the files in ~ and /etc that bash reads at its start"
             )
     interface, address = network["cluster"]["interface"], network["cluster"]["address"]
     carried: list[str] = next((one["addresses"] for one in network["interfaces"] if one["name"] == interface), [])
     if address not in carried:
-        found.append(
+        findings.append(
             f"the interface {interface} does not have the address {address} but {', '.join(carried) or 'none'}: "
             "correct ringmaster_cluster_ip or ringmaster_interface, and provision again"
         )
     if (network["resolves_to"] or [None])[0] != address:
-        found.append(
+        findings.append(
             f"the node's own name means {', '.join(network['resolves_to'] or ['nothing'])} and not {address}, although "
             "/etc/hosts says so: see `hosts` in /etc/nsswitch.conf"
         )
-    return found
+    return findings
 
 
 def _lines(variables: Mapping[str, str]) -> str:

@@ -57,37 +57,39 @@ def engine_findings(facts: Facts, info: Facts | None, settings: Settings) -> lis
     state, toolkit = facts["engine"], facts["toolkit"]
     if info is None:
         return ["its engine doesn't answer: see `journalctl -u docker`"]
-    found = []
+    findings = []
     if not _at_least(info["ServerVersion"], settings["minimum"]):
-        found.append(f"its engine is {info['ServerVersion']}, {settings['minimum']} or newer is needed: run provision")
+        findings.append(
+            f"its engine is {info['ServerVersion']}, {settings['minimum']} or newer is needed: run provision"
+        )
     if settings["live_restore"] and not info["LiveRestoreEnabled"]:
-        found.append("containers would die with its engine (live-restore isn't in effect): run provision")
+        findings.append("containers would die with its engine (live-restore isn't in effect): run provision")
     if state["tcp"]:
-        found.append(
+        findings.append(
             f"its engine takes orders over TCP ({'; '.join(state['tcp'])}), which makes anyone who reaches it root: "
             f"take tcp:// out of {_CONFIG} and the engine's unit"
         )
     if not state["user_in_group"]:
-        found.append(f"{facts['user']['name']} isn't in the group docker: run provision")
+        findings.append(f"{facts['user']['name']} isn't in the group docker: run provision")
     plan = engine_plan(facts, settings)
     if plan["problem"] and plan["touched"]:
-        found.append(plan["problem"])
+        findings.append(plan["problem"])
     if plan["config"]:
-        found.append(f"{_CONFIG} lacks our {', '.join(plan['config'])}: run provision")
+        findings.append(f"{_CONFIG} lacks our {', '.join(plan['config'])}: run provision")
     if plan["hold"] and not plan["packages"]:
-        found.append(f"{', '.join(_unheld(facts, plan['hold']))} may be upgraded under a job: run provision")
+        findings.append(f"{', '.join(_unheld(facts, plan['hold']))} may be upgraded under a job: run provision")
     if not state["cli"]:
-        found.append("it has no docker command: install docker-cli or docker-ce-cli")
+        findings.append("it has no docker command: install docker-cli or docker-ce-cli")
     if state["stale"]:
-        found.append(f"its engine hasn't read {', '.join(state['stale'])} yet: run provision")
+        findings.append(f"its engine hasn't read {', '.join(state['stale'])} yet: run provision")
     if _wants_toolkit(facts, settings):
         if not toolkit["present"]:
-            found.append("it has GPUs, but not NVIDIA's container toolkit: run provision")
+            findings.append("it has GPUs, but not NVIDIA's container toolkit: run provision")
         elif toolkit["version"] and not _at_least(toolkit["version"], settings["toolkit_minimum"]):
-            found.append(
+            findings.append(
                 f"its NVIDIA container toolkit is {toolkit['version']}, {settings['toolkit_minimum']} is needed"
             )
-    return found
+    return findings
 
 
 def _problem(facts: Facts, settings: Settings, risky: bool) -> str:
@@ -114,9 +116,9 @@ def _problem(facts: Facts, settings: Settings, risky: bool) -> str:
 
 def _wanted_config(facts: Facts, settings: Settings) -> tuple[dict[str, Any], str]:
     """Return the keys that daemon.json lacks, or why it can't be read; a log driver that the user chose stays."""
-    found = facts["files"].get(_CONFIG)
+    present = facts["files"].get(_CONFIG)
     try:
-        now = json.loads((found or {}).get("text") or "{}")
+        now = json.loads((present or {}).get("text") or "{}")
         if not isinstance(now, dict):
             raise ValueError("it isn't an object")
     except ValueError as error:

@@ -20,25 +20,25 @@ def changed_files(
     return [one for one in (_complete(file, present.get(file["path"])) for file in wanted) if one is not None]
 
 
-def _complete(file: Mapping[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _complete(file: Mapping[str, Any], present: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the file with its text, or None where nothing differs."""
-    here = (found or {}).get("text")
+    here = (present or {}).get("text")
     text = file["text"] if "text" in file else file.get("head", "") + _joined(file["pieces"], here or "")
     text = text if not text or text.endswith("\n") else text + "\n"
     full = {"how": "file", "top": False, "mode": "0644", "owner": "root", **file, "text": text}
     full = {key: value for key, value in full.items() if key not in ("pieces", "head")}
-    return None if _is_so(full, found, here) else full
+    return None if _is_so(full, present, here) else full
 
 
-def _is_so(file: Mapping[str, Any], found: Mapping[str, Any] | None, here: str | None) -> bool:
+def _is_so(file: Mapping[str, Any], present: Mapping[str, Any] | None, here: str | None) -> bool:
     if file["how"] == "json":
         wanted, keys = json.loads(file["text"]), _keys(here)
         return keys is not None and all(key in keys and keys[key] == value for key, value in wanted.items())
-    if here is None or found is None:
+    if here is None or present is None:
         return file["how"] == "block" and not file["text"]
     if file["how"] == "block":
         return bool(here == file["text"])
-    return bool(here == file["text"] and found["mode"] == file["mode"] and found["owner"] == file["owner"])
+    return bool(here == file["text"] and present["mode"] == file["mode"] and present["owner"] == file["owner"])
 
 
 def _keys(text: str | None) -> dict[str, Any] | None:
@@ -58,15 +58,15 @@ def _joined(pieces: Mapping[str, str | None], here: str) -> str:
 
 def _pieces(text: str) -> dict[str, str]:
     """Return the text below each node's heading."""
-    found: dict[str, str] = {}
+    pieces: dict[str, str] = {}
     node = None
     for line in text.splitlines(keepends=True):
         if line.startswith(_HEADING):
             node = line[len(_HEADING) :].strip()
-            found[node] = ""
+            pieces[node] = ""
         elif node is not None:
-            found[node] += line
-    return found
+            pieces[node] += line
+    return pieces
 
 
 class FilterModule:

@@ -9,16 +9,16 @@ Addresses = Mapping[str, Mapping[str, Any]]
 """Of each node: its `addresses`, and whether it was `seen` in this run."""
 
 
-def firewall_addresses(facts: Mapping[str, Facts], given: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def firewall_addresses(facts: Mapping[str, Facts], inventory: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return every address that each node may connect from, out of the facts and the inventory's addresses.
 
     This leaves out some addresses of a node: one in a private network on its other side may be another machine's here.
     """
-    found = {}
-    for node, address in given.items():
+    known = {}
+    for node, address in inventory.items():
         addresses = {address, *(_own(facts[node]["network"]) if node in facts else ())}
-        found[node] = {"addresses": _usable(addresses), "seen": node in facts}
-    return found
+        known[node] = {"addresses": _usable(addresses), "seen": node in facts}
+    return known
 
 
 def firewall_plan(fact: Facts, addresses: Addresses, node: str, mode: str) -> dict[str, Any]:
@@ -82,28 +82,28 @@ def _own(network: Facts) -> Iterable[str]:
 
 def _usable(texts: Iterable[str]) -> list[str]:
     """Return those texts that are addresses, and mean the same machine everywhere."""
-    found = set()
+    usable = set()
     for text in texts:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
             continue
         if not (address.is_loopback or address.is_link_local or address.is_unspecified):
-            found.add(str(address))
-    return sorted(found)
+            usable.add(str(address))
+    return sorted(usable)
 
 
 def _peers(now: Facts, addresses: Addresses, me: str) -> dict[str, list[str]]:
     """Return the addresses to let in, by node; a node that wasn't seen in this run keeps the rules it has."""
-    found = {}
+    peers = {}
     for node, known in addresses.items():
         if node == me:
             continue
         wanted = known["addresses"] if known["seen"] else now["ours"].get(node, known["addresses"])
         usable = [one for one in wanted if now["ipv6"] or ":" not in one]
         if usable:
-            found[node] = usable
-    return found
+            peers[node] = usable
+    return peers
 
 
 class FilterModule:

@@ -37,12 +37,12 @@ def folders_findings(fact: Facts, plan: Mapping[str, Any], closed: Sequence[str]
     """Return what is wrong with the folders, one line each; their owner can't write to those in `closed`."""
     if plan["problem"]:
         return [plan["problem"]]
-    found = [_difference(one, fact["folders"][one["path"]]) for one in plan["folders"]]
+    findings = [_difference(one, fact["folders"][one["path"]]) for one in plan["folders"]]
     differing = [one["path"] for one in plan["folders"]]
-    if found:
-        found[-1] += ": make provision TAGS=job_folders"
+    if findings:
+        findings[-1] += ": make provision TAGS=job_folders"
     who = f"{plan['uid']}:{plan['gid']}"
-    return found + [
+    return findings + [
         f"{who}, who runs the jobs, can't write to {path}: open the folders above it (chmod a+x), or mount "
         "its disk for writing"
         for path in closed
@@ -75,15 +75,15 @@ def _problem(jobs: str, data: str) -> str:
 def _in_use(fact: Facts, differing: Sequence[Mapping[str, Any]]) -> str:
     """Return why folders can't change hands: a running job could no longer write to its own."""
     here = [(fact["folders"].get(one["path"]), one["uid"]) for one in differing]
-    if not fact["jobs"] or all(found is None or found["uid"] == uid for found, uid in here):
+    if not fact["jobs"] or all(present is None or present["uid"] == uid for present, uid in here):
         return ""
     return f"job {', '.join(fact['jobs'])} runs there, and its folders belong to another user: stop it first"
 
 
-def _difference(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _difference(wanted: Mapping[str, Any], present: Mapping[str, Any] | None) -> str:
+    if present is None:
         return f"{wanted['path']} is missing"
-    is_, shall = (f"{one['uid']}:{one['gid']} {one['mode']}" for one in (found, wanted))
+    is_, shall = (f"{one['uid']}:{one['gid']} {one['mode']}" for one in (present, wanted))
     return f"{wanted['path']} is {is_}, not {shall}"
 
 

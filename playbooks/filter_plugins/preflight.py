@@ -49,11 +49,11 @@ def preflight_report(
         clock_s=float(limits["clock_s"]),
         driver=str(limits["driver"]),
     )
-    found = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
-    found += list(_compared(facts))
+    all_findings = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
+    all_findings += list(_compared(facts))
     if image_problem:
-        found.append(Finding(node="all", check="image", required=True, message=image_problem))
-    findings = [{**asdict(one), "required": one.required and one.check not in accept} for one in found]
+        all_findings.append(Finding(node="all", check="image", required=True, message=image_problem))
+    findings = [{**asdict(one), "required": one.required and one.check not in accept} for one in all_findings]
     return {"rows": [row(node, fact) for node, fact in facts.items()], "findings": findings}
 
 

@@ -114,8 +114,8 @@ def _fstab(entry: str | None) -> list[dict[str, Any]]:
 
 def _address(facts: Mapping[str, Facts], addresses: Mapping[str, str], node: str) -> str:
     """Return a node's address for the others; nothing where only this machine can use it (a tunnel's end)."""
-    found = facts[node]["network"]["cluster"]["address"] if node in facts else None
-    address = str(found or addresses[node])
+    cluster_address = facts[node]["network"]["cluster"]["address"] if node in facts else None
+    address = str(cluster_address or addresses[node])
     try:
         return "" if ipaddress.ip_address(address).is_loopback else address
     except ValueError:

@@ -40,7 +40,7 @@ def mesh_nodes(
     facts: Mapping[str, Facts], hostvars: Mapping[str, Any], names: Mapping[str, list[str]]
 ) -> dict[str, Node]:
     """Return the nodes that were looked at. A key made in this run is in its node's variable `ssh_mesh_key`."""
-    found = {}
+    nodes = {}
     for name, fact in facts.items():
         host = hostvars[name]
         key = host.get("ssh_mesh_key") or {}
@@ -48,7 +48,7 @@ def mesh_nodes(
         ports = sorted({*([ssh["port"]] if ssh else []), *(fact["firewall"].get("ports") or [])}) or [_SSH_PORT]
         routes = fact["network"]["routes"]
         if fact["network"]["cluster"]["address"]:
-            found[name] = Node(
+            nodes[name] = Node(
                 name=name,
                 names=tuple(names[name]),
                 address=fact["network"]["cluster"]["address"],
@@ -60,7 +60,7 @@ def mesh_nodes(
                 host_keys=tuple(fact["host_keys"]),
                 public_key=key.get("public_key") or fact["public_key"],
             )
-    return found
+    return nodes
 
 
 def mesh_files(
@@ -161,10 +161,10 @@ def _addresses(node: Node) -> list[str]:
     return list(dict.fromkeys([node.address, *([node.other_address] if node.other_address else [])]))
 
 
-def _remote_address(given: Any) -> str | None:
+def _remote_address(place: Any) -> str | None:
     """Return an address that others may know the node by too; None for names and for this machine's loopback."""
     try:
-        address = ipaddress.ip_address(str(given).strip("[]"))
+        address = ipaddress.ip_address(str(place).strip("[]"))
     except ValueError:
         return None
     return None if address.is_loopback else str(address)

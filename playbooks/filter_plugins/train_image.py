@@ -22,7 +22,7 @@ def recorded_image(path: str) -> str:
     It never fails: whatever doesn't need the image must work without it.
     """
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ""
     except yaml.MarkedYAMLError as error:
@@ -30,10 +30,10 @@ def recorded_image(path: str) -> str:
         return _broken(path, f"is not YAML (line {line}: {error.problem})")
     except (OSError, ValueError, yaml.YAMLError) as error:
         return _broken(path, f"can't be read ({getattr(error, 'strerror', None) or 'not a text'})")
-    if found is None:
+    if content is None:
         return ""
-    reference = found.get("ringmaster_image") if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not isinstance(reference, str | None):
+    reference = content.get("ringmaster_image") if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not isinstance(reference, str | None):
         return _broken(path, "does not say `ringmaster_image: name@sha256:…`")
     return reference or ""
 
@@ -71,15 +71,15 @@ def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], referenc
     """
     if not reference or image_problem(reference):
         return image_problem(reference)
-    found = {one: image for one in names if (image := _image(hostvars[one], reference))}
-    if name not in found:
+    images = {one: image for one in names if (image := _image(hostvars[one], reference))}
+    if name not in images:
         return "the image is not there: `make provision TAGS=train_image` brings it"
-    known = {one: {image["id"], *image["digests"]} for one, image in found.items()}
+    known = {one: {image["id"], *image["digests"]} for one, image in images.items()}
     usual = max(known, key=lambda one: sum(not known[one].isdisjoint(other) for other in known.values()))
     if not known[name].isdisjoint(known[usual]):
         return ""
     return (
-        f"the image here ({found[name]['id'][:_SHOWN]}) is not {usual}'s ({found[usual]['id'][:_SHOWN]}): "
+        f"the image here ({images[name]['id'][:_SHOWN]}) is not {usual}'s ({images[usual]['id'][:_SHOWN]}): "
         "remove it here, then `make provision TAGS=train_image`"
     )
 
@@ -97,8 +97,8 @@ def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str
 def _image(variables: Mapping[str, Any], reference: str) -> dict[str, Any] | None:
     """Return a node's image: the one that this run brought, or else the one that the probe saw."""
     facts = variables.get("ansible_facts", {})
-    found = facts.get("ringmaster_image") or facts.get("ringmaster", {}).get("image")
-    return found if found and found["reference"] == reference else None
+    image = facts.get("ringmaster_image") or facts.get("ringmaster", {}).get("image")
+    return image if image and image["reference"] == reference else None
 
 
 def _broken(path: str, what: str) -> str:

@@ -29,12 +29,12 @@ _SHOWN = ("ServerVersion", "LiveRestoreEnabled", "LoggingDriver", "ContainersRun
 def note(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
     """Record how the node is before it gets an engine; once more if an engine from before the last record is gone."""
     manifest, role = Manifest(), parameters["role"]
-    found = manifest.find(role, "engine", _UNIT)
+    noted = manifest.find(role, "engine", _UNIT)
     now = before()
-    if found is not None and (now["present"] or not found["before"]["present"]):
+    if noted is not None and (now["present"] or not noted["before"]["present"]):
         return {"changed": False}
     if not check:
-        entry = found or manifest.note(role, "engine", _UNIT, before=now)
+        entry = noted or manifest.note(role, "engine", _UNIT, before=now)
         entry["before"] = now
         manifest.save()
     return {"changed": True}

@@ -56,9 +56,9 @@ def note(manifest: Manifest, role: str, file: dict[str, Any], old: str | None) -
 def attributes(file: dict[str, Any]) -> dict[str, int]:
     """Return mode and owner: the wanted ones for a file of ours, the present ones for another's."""
     account = pwd.getpwnam(file["owner"])
-    found = os.stat(file["path"]) if os.path.exists(file["path"]) else None
-    if found is not None and file["how"] != "file":
-        return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+    status = os.stat(file["path"]) if os.path.exists(file["path"]) else None
+    if status is not None and file["how"] != "file":
+        return {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
     return {"mode": int(file["mode"], 8), "uid": account.pw_uid, "gid": account.pw_gid}
 
 
@@ -66,8 +66,8 @@ def is_so(file: dict[str, Any], old: str | None, new: str) -> bool:
     """Return whether text, mode and owner are as wanted."""
     if old != new:
         return False
-    found = os.stat(file["path"])
-    return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid} == attributes(file)
+    status = os.stat(file["path"])
+    return {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid} == attributes(file)
 
 
 def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> dict[str, str] | None:

@@ -92,9 +92,9 @@ def verify(parameters: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: it isn't; the message has all differences.
     """
-    found = problems(parameters["mode"], parameters["peers"])
-    if found:
-        raise ValueError("; ".join(found))
+    differences = problems(parameters["mode"], parameters["peers"])
+    if differences:
+        raise ValueError("; ".join(differences))
     return {"changed": False}
 
 

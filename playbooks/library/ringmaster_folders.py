@@ -32,27 +32,27 @@ def ensure(manifest: Manifest, role: str, folder: dict[str, Any], check: bool) -
     """
     path = os.path.realpath(folder["path"])
     wanted = {"mode": int(folder["mode"], 8), "uid": folder["uid"], "gid": folder["gid"]}
-    found, known = attributes(path), manifest.find(role, KIND, path) is not None
-    if found == wanted:
+    present, known = attributes(path), manifest.find(role, KIND, path) is not None
+    if present == wanted:
         return None
-    if found is None and os.path.lexists(path):
+    if present is None and os.path.lexists(path):
         raise ValueError(f"{path} is a file, not a folder: move it away, or name another place")
-    if found and not known:
-        refuse_others(path, found["uid"], wanted["uid"])
+    if present and not known:
+        refuse_others(path, present["uid"], wanted["uid"])
     if not check:
-        if found is None:
+        if present is None:
             make_folder(manifest, role, os.path.dirname(path), mode=0o755, owner="root")
-        manifest.note(role, KIND, path, before=found, jobs=folder["jobs"])
-        settle(path, found, wanted, known)
-    return {"before_header": path, "after_header": path, "before": described(found), "after": described(wanted)}
+        manifest.note(role, KIND, path, before=present, jobs=folder["jobs"])
+        settle(path, present, wanted, known)
+    return {"before_header": path, "after_header": path, "before": described(present), "after": described(wanted)}
 
 
-def settle(path: str, found: dict[str, int] | None, wanted: dict[str, int], known: bool) -> None:
+def settle(path: str, present: dict[str, int] | None, wanted: dict[str, int], known: bool) -> None:
     """Make the folder, and give it to its owner, with its content first."""
-    if found is None:
+    if present is None:
         os.mkdir(path, 0o700)
-    elif known and found["uid"] != wanted["uid"]:
-        hand_over(path, found["uid"], wanted["uid"], wanted["gid"])
+    elif known and present["uid"] != wanted["uid"]:
+        hand_over(path, present["uid"], wanted["uid"], wanted["gid"])
     os.chown(path, wanted["uid"], wanted["gid"])
     os.chmod(path, wanted["mode"])
 

@@ -60,12 +60,12 @@ def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dic
     manifest.note(ROLE, "image", offer["name"])
     with Tunnel(parameters["user"], parameters["source"]) as tunnel:
         run("pull", offer["name"], home="/", seconds=parameters["seconds"], keep=tunnel.keep)
-    found = engine.inspect(offer["name"])
-    if found is None or found["Id"] not in offer["ids"]:
-        raise ValueError(f"the image that arrived is {found and found['Id']}, not {parameters['source']}'s")
-    engine.tag(found["Id"], name)  # the next `docker image prune` would remove one without a tag
-    record(manifest, parameters["reference"], found["Id"], offer["name"])
-    return found
+    image = engine.inspect(offer["name"])
+    if image is None or image["Id"] not in offer["ids"]:
+        raise ValueError(f"the image that arrived is {image and image['Id']}, not {parameters['source']}'s")
+    engine.tag(image["Id"], name)  # the next `docker image prune` would remove one without a tag
+    record(manifest, parameters["reference"], image["Id"], offer["name"])
+    return image
 
 
 def deliver(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -73,12 +73,12 @@ def deliver(parameters: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     present = find_image(engine, parameters["reference"])
-    found = present or fetch(manifest, engine, parameters)
-    forget_old(manifest, engine, found["Id"])
+    image = present or fetch(manifest, engine, parameters)
+    forget_old(manifest, engine, image["Id"])
     return {
         "changed": present is None,
         "took_s": None if present else round(time.monotonic() - started, 1),
-        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], found)},
+        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], image)},
     }
 
 

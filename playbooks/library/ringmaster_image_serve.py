@@ -35,9 +35,9 @@ def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tu
         ValueError: it can't be pulled.
     """
     reference = str(parameters["reference"])
-    found = find_image(engine, reference)
-    if found is not None:
-        return found, False
+    image = find_image(engine, reference)
+    if image is not None:
+        return image, False
     name = canonical(reference)
     kept = name.startswith(REPOSITORY) and os.path.exists(FOLDER)
     if "@" not in name or (name.startswith(REPOSITORY) and not kept):
@@ -51,46 +51,46 @@ def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tu
     except ValueError as error:
         remedy = _MAKE if kept else remedy_of(str(error), name, parameters["user"])
         raise ValueError(f"can't pull {reference}: {str(error).replace(name, 'it')}: {remedy}") from error
-    found = find_image(engine, reference)
-    if found is None:
+    image = find_image(engine, reference)
+    if image is None:
         raise ValueError(f"the engine pulled {reference}, but doesn't know it by that name: use another reference")
-    return found, True
+    return image, True
 
 
 def serve(
-    manifest: Manifest, engine: Engine, found: dict[str, Any], parameters: dict[str, Any]
+    manifest: Manifest, engine: Engine, image: dict[str, Any], parameters: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
     """Push it into the registry; return the offer for the others, and whether this node serves it for the first time.
 
     Raises:
         OSError, ValueError: the registry can't be started, or doesn't take it.
     """
-    check_room(found)
-    tag = found["Id"].partition(":")[2][:12]
+    check_room(image)
+    tag = image["Id"].partition(":")[2][:12]
     name = f"{REPOSITORY}:{tag}"
     fresh = manifest.find(ROLE, "image", name) is None
-    nameless = not found.get("RepoTags") and not found.get("RepoDigests")
+    nameless = not image.get("RepoTags") and not image.get("RepoDigests")
     manifest.note(ROLE, "image", name, only_name=nameless)
-    engine.tag(found["Id"], name)
+    engine.tag(image["Id"], name)
     start(manifest, parameters["user"])
     run("push", name, home=parameters["home"], seconds=parameters["seconds"])
     digest, content = manifest_of(tag)
-    layers = layers_of(content, found["RootFS"].get("Layers") or [])
+    layers = layers_of(content, image["RootFS"].get("Layers") or [])
     offer = {
         "name": f"{REPOSITORY}@{digest}",
         "tag": tag,
-        "ids": sorted({found["Id"], digest, content.get("config", {}).get("digest", digest)}),
-        "size": found.get("Size", 0),
+        "ids": sorted({image["Id"], digest, content.get("config", {}).get("digest", digest)}),
+        "size": image.get("Size", 0),
         "layers": layers,
     }
     return offer, fresh
 
 
-def check_room(found: dict[str, Any]) -> None:
+def check_room(image: dict[str, Any]) -> None:
     """Raise ValueError where the registry's copy of a first image doesn't fit."""
     if os.path.exists(FOLDER):
         return
-    free, needed = shutil.disk_usage("/var/lib").free, found.get("Size", 0) * _COMPRESSED
+    free, needed = shutil.disk_usage("/var/lib").free, image.get("Size", 0) * _COMPRESSED
     if free < needed:
         raise ValueError(
             f"handing the image on takes {needed / 1e9:.1f} GB under /var/lib, {free / 1e9:.1f} are free: free some"
@@ -132,14 +132,14 @@ def served(module: AnsibleModule) -> dict[str, Any]:
     """Do all of `state: served`."""
     parameters = module.params
     manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
-    found, pulled = obtain(manifest, engine, parameters)
-    offer, fresh = serve(manifest, engine, found, parameters) if parameters["hand_on"] else ({}, False)
-    forget_old(manifest, engine, found["Id"])
+    image, pulled = obtain(manifest, engine, parameters)
+    offer, fresh = serve(manifest, engine, image, parameters) if parameters["hand_on"] else ({}, False)
+    forget_old(manifest, engine, image["Id"])
     return {
         "changed": pulled or fresh,
         "pulled": pulled,
         "offer": offer,
-        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], found)},
+        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], image)},
     }
 
 

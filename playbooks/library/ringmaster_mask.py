@@ -19,8 +19,8 @@ def mask(role: str, path: str, lines: list[str], check: bool) -> dict[str, str] 
         return None
     if not check:
         Manifest().note(role, "mask", path)
-        found = os.stat(path)
-        write(path, new, mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+        status = os.stat(path)
+        write(path, new, mode=status.st_mode & 0o7777, uid=status.st_uid, gid=status.st_gid)
     return {"before_header": path, "after_header": path, "before": old, "after": new}
 
 

@@ -42,17 +42,17 @@ WHOLE = (
 
 def files(home: str) -> dict[str, dict[str, Any] | None]:
     """Return the files that we manage, by path: our block's text (None without one) or the file's, mode and owner."""
-    found: dict[str, dict[str, Any] | None] = {}
+    managed: dict[str, dict[str, Any] | None] = {}
     for path in (*BLOCKS, *WHOLE):
         real = path.replace("~", home, 1)
         text = read(real)
         if text is None:
-            found[real] = None
+            managed[real] = None
             continue
         seen = os.stat(real)
         shown = _block(text) if path in BLOCKS else text
-        found[real] = {"text": shown, "mode": f"{seen.st_mode & 0o7777:04o}", "owner": _name(seen.st_uid)}
-    return found
+        managed[real] = {"text": shown, "mode": f"{seen.st_mode & 0o7777:04o}", "owner": _name(seen.st_uid)}
+    return managed
 
 
 def public_key(manifest: Manifest) -> str | None:
@@ -114,10 +114,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        found = look(module.params)
+        facts = look(module.params)
     except (OSError, ValueError, KeyError) as error:
         module.fail_json(msg=f"can't look at this node: {error}")
-    module.exit_json(changed=False, ansible_facts={"ringmaster": found})
+    module.exit_json(changed=False, ansible_facts={"ringmaster": facts})
 
 
 if __name__ == "__main__":

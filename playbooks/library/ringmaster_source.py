@@ -50,10 +50,10 @@ def signing_key(source: dict[str, str]) -> str:
         raise ValueError(
             f"{address} can't be fetched ({reason}): let this node reach it, or {source['otherwise']}"
         ) from error
-    found = fingerprint(key)
-    if found != expected:
+    actual = fingerprint(key)
+    if actual != expected:
         raise ValueError(
-            f"{address} is not the expected key (its fingerprint is {found or 'unreadable'}, not {expected}): "
+            f"{address} is not the expected key (its fingerprint is {actual or 'unreadable'}, not {expected}): "
             f"find out why; the role's variable {source['variable']} says which key is accepted"
         )
     return key

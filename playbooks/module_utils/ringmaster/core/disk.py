@@ -24,9 +24,9 @@ def state_of(path: str) -> dict[str, Any] | None:
     text = read(path)
     if text is None:
         return None
-    found = os.stat(path)
+    status = os.stat(path)
     content = base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
-    return {"content": content, "mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+    return {"content": content, "mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
 
 
 def text_of(state: dict[str, Any]) -> str:

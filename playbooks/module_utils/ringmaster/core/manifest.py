@@ -54,12 +54,12 @@ class Manifest:
 
     def note(self, role: str, kind: str, name: str, **details: Any) -> dict[str, Any]:
         """Return the entry of that key; where there is none yet, make it with `details` and store it."""
-        found = self.find(role, kind, name)
-        if found is None:
-            found = {"role": role, "kind": kind, "name": name, **details}
-            self.entries.append(found)
+        entry = self.find(role, kind, name)
+        if entry is None:
+            entry = {"role": role, "kind": kind, "name": name, **details}
+            self.entries.append(entry)
             self.save()
-        return found
+        return entry
 
     def of_role(self, role: str) -> list[dict[str, Any]]:
         """Return a role's entries, the newest first: the order in which they are taken back."""

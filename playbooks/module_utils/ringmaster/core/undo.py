@@ -30,8 +30,8 @@ def undo_block(entry: dict[str, Any]) -> None:
     if not rest and not entry["existed"]:
         _delete(path)
     elif rest != text:
-        found = os.stat(path)
-        write(path, rest, mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+        status = os.stat(path)
+        write(path, rest, mode=status.st_mode & 0o7777, uid=status.st_uid, gid=status.st_gid)
 
 
 def undo_json(entry: dict[str, Any]) -> None:
@@ -45,8 +45,8 @@ def undo_json(entry: dict[str, Any]) -> None:
     if rest == old:
         undo_file(entry)
         return
-    found = os.stat(path)
-    write(path, json.dumps(rest, indent=4) + "\n", mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+    status = os.stat(path)
+    write(path, json.dumps(rest, indent=4) + "\n", mode=status.st_mode & 0o7777, uid=status.st_uid, gid=status.st_gid)
 
 
 def _taken_back(now: dict[str, Any], ours: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,6 @@ def _container(path: str) -> dict[str, Any]:
         return {"Names": [identity[:12]], "Labels": {}, "Alive": False}
 
 
-def _some(found: list[str]) -> str:
-    more = len(found) - _NAMED
-    return ", ".join(found[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

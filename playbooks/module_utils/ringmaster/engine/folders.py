@@ -31,14 +31,14 @@ def mounts(text: str) -> list[Mount]:
     return [Mount(one[0], one[1], one[2], _plain(one[3]), _plain(one[4])) for one in lines]
 
 
-def removable(path: str, found: list[Mount]) -> list[str]:
+def removable(path: str, mounted: list[Mount]) -> list[str]:
     """Return the places to unmount, the deepest first: all below the path, and the path where it is mounted on itself.
 
     The engine mounts its folder on itself, and leaves it so when it crashes. Another disk at the path is the user's.
     """
-    by_identity = {one.identity: one for one in found}
-    below = [one.place for one in found if one.place.startswith(path + "/")]
-    here = [one.place for one in found if one.place == path and _on_itself(one, by_identity.get(one.parent))]
+    by_identity = {one.identity: one for one in mounted}
+    below = [one.place for one in mounted if one.place.startswith(path + "/")]
+    here = [one.place for one in mounted if one.place == path and _on_itself(one, by_identity.get(one.parent))]
     return [*sorted(below, reverse=True), *here]
 
 
@@ -79,4 +79,4 @@ def _on_itself(mount: Mount, parent: Mount | None) -> bool:
 
 def _plain(path: str) -> str:
     """Return a path without mountinfo's escapes, such as \\040 for a space."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+    return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), path)

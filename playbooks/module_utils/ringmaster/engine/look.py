@@ -91,13 +91,13 @@ def stale() -> list[str]:
         return []
     started = os.stat(PIDFILE).st_mtime
     hook = shutil.which(HOOK)
-    found = []
+    unread = []
     if os.path.exists(CONFIG) and os.stat(CONFIG).st_mtime > started:
-        found.append(CONFIG)
+        unread.append(CONFIG)
     # The time it came into its folder, not the time it was built.
     if hook is not None and os.lstat(hook).st_ctime > started:
-        found.append(hook)
-    return found
+        unread.append(hook)
+    return unread
 
 
 def in_group(user: str, group: str) -> bool:

@@ -98,7 +98,7 @@ def bridges() -> list[str]:
 
 def engine_rules(rules: list[str], interfaces: list[str]) -> list[str]:
     """Return the rules outside of the engine's own chains that lead into those chains or name its bridges."""
-    found = []
+    leading = []
     for rule in rules:
         words = shlex.split(rule)
         if words[0] != "-A" or _CHAIN.fullmatch(words[1]):
@@ -106,8 +106,8 @@ def engine_rules(rules: list[str], interfaces: list[str]) -> list[str]:
         targets = [words[at + 1] for at, word in enumerate(words) if word == "-j"]
         cards = [words[at + 1] for at, word in enumerate(words) if word in ("-i", "-o")]
         if any(map(_CHAIN.fullmatch, targets)) or set(cards) & set(interfaces):
-            found.append(rule)
-    return found
+            leading.append(rule)
+    return leading
 
 
 def _stays() -> bool:

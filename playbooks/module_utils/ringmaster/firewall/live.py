@@ -14,22 +14,22 @@ STARTED_AT_BOOT = "/etc/systemd/system/multi-user.target.wants/ufw.service"
 
 def problems(mode: str, peers: Peers) -> list[str]:
     """Return how the running firewall differs from what the mode asks for, each difference with its remedy."""
-    found = ["a change of the firewall isn't confirmed yet: provision again"] if is_pending() else []
+    differences = ["a change of the firewall isn't confirmed yet: provision again"] if is_pending() else []
     if mode == "keep":
-        return found
+        return differences
     active = is_installed() and "Status: active" in run("ufw", "status")
     if mode == "disabled":
-        return [*found, "ufw is active: provision again"] if active else found
+        return [*differences, "ufw is active: provision again"] if active else differences
     if not active:
-        return [*found, "ufw isn't active: provision again"]
+        return [*differences, "ufw isn't active: provision again"]
     if not os.path.lexists(STARTED_AT_BOOT):
-        found.append("ufw won't be started at the next boot: systemctl enable ufw")
+        differences.append("ufw won't be started at the next boot: systemctl enable ufw")
     closed = set(not_let_in(run("iptables", "-S"), peers, 4))
     if ipv6(read_files()) and os.path.exists("/proc/sys/net/ipv6"):
         closed |= set(not_let_in(run("ip6tables", "-S"), peers, 6))
     if closed:
-        found.append(f"the running firewall doesn't let in {', '.join(sorted(closed))}: run `ufw reload` there")
-    return found
+        differences.append(f"the running firewall doesn't let in {', '.join(sorted(closed))}: run `ufw reload` there")
+    return differences
 
 
 def not_let_in(rules: str, peers: Peers, version: int) -> list[str]:

@@ -50,12 +50,12 @@ def sshd_ports(proc: str = "/proc") -> list[int]:
     """Return the TCP ports on which this machine's sshd listens for others, not just on loopback."""
     listening = listeners(socket_tables(proc))
     root = _root(f"{proc}/self")
-    found = set()
+    ports = set()
     for process in filter(str.isdigit, os.listdir(proc)):
         folder = f"{proc}/{process}"
         if _quietly(f"{folder}/comm").strip() == "sshd" and _is_listener(folder) and _root(folder) == root:
-            found |= {listening[inode] for inode in _sockets(folder) if inode in listening}
-    return sorted(found)
+            ports |= {listening[inode] for inode in _sockets(folder) if inode in listening}
+    return sorted(ports)
 
 
 def listeners(tables: str) -> dict[str, int]:
@@ -84,10 +84,10 @@ def _is_listener(folder: str) -> bool:
 def _root(folder: str) -> tuple[int, int] | None:
     """Return what distinguishes a container's process (on the host's network, say) from this machine's."""
     try:
-        found = os.stat(f"{folder}/root/")
+        status = os.stat(f"{folder}/root/")
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _sockets(folder: str) -> list[str]:

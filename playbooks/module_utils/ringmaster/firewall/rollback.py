@@ -146,10 +146,10 @@ def _live() -> str:
 
 
 def _copy(path: str, target: str) -> None:
-    found = os.stat(path)
+    status = os.stat(path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     shutil.copy2(path, target)
-    os.chown(target, found.st_uid, found.st_gid)
+    os.chown(target, status.st_uid, status.st_gid)
     flush(target)
 
 

@@ -57,12 +57,12 @@ def opens_ssh(own: Files) -> bool:
 
 def peers_let_in(files: Files) -> Peers:
     """Return the addresses that our rules let in, by node."""
-    found: Peers = {}
+    peers: Peers = {}
     for fields, comment in _our_tuples(files):
         _, _, node = comment.partition(" ")
         if node:
-            found.setdefault(node, []).append(fields[5])
-    return {node: sorted(addresses) for node, addresses in found.items()}
+            peers.setdefault(node, []).append(fields[5])
+    return {node: sorted(addresses) for node, addresses in peers.items()}
 
 
 def ssh_ports(files: Files) -> list[int]:
@@ -123,8 +123,8 @@ def _texts(states: dict[str, Any]) -> Files:
 
 def _setting(text: str | None, name: str) -> str:
     """Return a shell variable's value as ufw reads it: the last one counts; empty if it isn't set."""
-    found = re.findall(rf"^{name}=(.*)$", text or "", re.MULTILINE)
-    return str(found[-1]).strip().strip("\"'") if found else ""
+    values = re.findall(rf"^{name}=(.*)$", text or "", re.MULTILINE)
+    return str(values[-1]).strip().strip("\"'") if values else ""
 
 
 def _with_setting(text: str | None, name: str, value: str) -> str:
@@ -139,8 +139,8 @@ def _with_setting(text: str | None, name: str, value: str) -> str:
 def _our_tuples(files: Files) -> list[tuple[list[str], str]]:
     """Return our rules: ufw's fields (action, protocol, port, to, port, from, direction) and the comment."""
     lines = ((files[RULES] or "") + (files[RULES6] or "")).splitlines()
-    found = ((line[len(_TUPLE) :].split(), _comment(line)) for line in lines if line.startswith(_TUPLE))
-    return [(fields, comment) for fields, comment in found if len(fields) > 6 and _is_ours(comment)]
+    tuples = ((line[len(_TUPLE) :].split(), _comment(line)) for line in lines if line.startswith(_TUPLE))
+    return [(fields, comment) for fields, comment in tuples if len(fields) > 6 and _is_ours(comment)]
 
 
 def _comment(line: str) -> str:

@@ -41,9 +41,9 @@ def note(manifest: Manifest, role: str, own: Files) -> None:
 def store(files: Files) -> None:
     """Write the files that differ; mode and owner stay."""
     for path, text in files.items():
-        found = state_of(path)
-        if text is not None and found is not None and text != read(path):
-            write(path, text, mode=found["mode"], uid=found["uid"], gid=found["gid"])
+        state = state_of(path)
+        if text is not None and state is not None and text != read(path):
+            write(path, text, mode=state["mode"], uid=state["uid"], gid=state["gid"])
 
 
 def restart(files: Files) -> None:
@@ -70,13 +70,13 @@ def explain(error: Exception) -> str:
     """Return one line for the user."""
     if isinstance(error, subprocess.CalledProcessError):
         how = f"no end within {_PATIENCE_S} s" if error.returncode == 124 else f"exit status {error.returncode}"
-        said = (error.stderr or error.stdout or "").strip().splitlines() or [how]
-        return f"`{' '.join(error.cmd)[:80]}` fails: {said[-1]}"
+        lines = (error.stderr or error.stdout or "").strip().splitlines() or [how]
+        return f"`{' '.join(error.cmd)[:80]}` fails: {lines[-1]}"
     return str(error)
 
 
 def _state(path: str, text: str | None) -> dict[str, Any] | None:
-    found = state_of(path)
-    if found is None or text is None:
+    state = state_of(path)
+    if state is None or text is None:
         return None
-    return {**found, "content": base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()}
+    return {**state, "content": base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()}

@@ -17,8 +17,8 @@ def attributes(path: str) -> dict[str, int] | None:
     """Return a folder's mode, uid and gid; None without a folder."""
     if not os.path.isdir(path):
         return None
-    found = os.stat(path)
-    return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+    status = os.stat(path)
+    return {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
 
 
 def removable(entry: dict[str, Any]) -> bool:
@@ -30,8 +30,8 @@ def uncollected(entry: dict[str, Any]) -> list[str]:
     """Return the folders of jobs that would be lost with this one: those without fetched results."""
     if not entry["jobs"] or not removable(entry):
         return []
-    with os.scandir(entry["name"]) as found:
-        jobs = [one.path for one in found if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
+    with os.scandir(entry["name"]) as entries:
+        jobs = [one.path for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
     return sorted(job for job in jobs if not os.path.lexists(os.path.join(job, _COLLECTED)))
 
 

@@ -31,8 +31,8 @@ class Engine:
 
     def inspect(self, image: str) -> dict[str, Any] | None:
         """Return what the engine knows of an image (by name, name@digest or ID), or None."""
-        found: dict[str, Any] | None = self._call("GET", f"/images/{_quoted(image)}/json")
-        return found
+        answer: dict[str, Any] | None = self._call("GET", f"/images/{_quoted(image)}/json")
+        return answer
 
     def chains(self) -> list[list[str]]:
         """Return the layers (uncompressed digests, lowest first) of every image on this node."""

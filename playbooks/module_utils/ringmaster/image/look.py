@@ -23,7 +23,7 @@ def _present(reference: str) -> dict[str, Any] | None:
     if not reference or process() is None:  # a question would start a stopped engine
         return None
     try:
-        found = find_image(Engine(timeout=_SECONDS), reference)
+        image = find_image(Engine(timeout=_SECONDS), reference)
     except (OSError, ValueError):
         return None
-    return describe(reference, found) if found else None
+    return describe(reference, image) if image else None

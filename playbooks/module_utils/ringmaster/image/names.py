@@ -22,8 +22,8 @@ _TAGGED = re.compile(r"(?P<name>.*?)(?::[^:/@]+)?@(?P<digest>sha256:[0-9a-f]{64}
 
 def canonical(reference: str) -> str:
     """Return a reference by digest without its tag, if it has one: the digest alone counts."""
-    found = _TAGGED.fullmatch(reference)
-    return f"{found['name']}@{found['digest']}" if found else reference
+    parts = _TAGGED.fullmatch(reference)
+    return f"{parts['name']}@{parts['digest']}" if parts else reference
 
 
 def find_image(engine: Engine, reference: str) -> dict[str, Any] | None:
@@ -31,9 +31,9 @@ def find_image(engine: Engine, reference: str) -> dict[str, Any] | None:
 
     Where the engine doesn't know the reference, the image may have come from another node: the record has its ID here.
     """
-    found = engine.inspect(canonical(reference))
-    if found is not None:
-        return found
+    image = engine.inspect(canonical(reference))
+    if image is not None:
+        return image
     known = recorded()
     return engine.inspect(str(known["id"])) if known.get("reference") == reference else None
 
@@ -41,10 +41,10 @@ def find_image(engine: Engine, reference: str) -> dict[str, Any] | None:
 def recorded() -> dict[str, Any]:
     """Return the record: `reference` (as asked for), `id` (on this node), `name` (by digest); {} without a record."""
     try:
-        found = json.loads(read(RECORD) or "{}")
+        content = json.loads(read(RECORD) or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def record(manifest: Manifest, reference: str, image: str, name: str) -> None:
@@ -59,11 +59,11 @@ def serving() -> bool:
     return os.path.exists(f"/run/systemd/transient/{UNIT}.service")
 
 
-def describe(reference: str, found: dict[str, Any]) -> dict[str, Any]:
+def describe(reference: str, image: dict[str, Any]) -> dict[str, Any]:
     """Return the fact about an image on this node, from the engine's answer."""
     return {
         "reference": reference,
-        "id": found["Id"],
-        "digests": found.get("RepoDigests") or [],
-        "size_mb": found.get("Size", 0) // 1_000_000,
+        "id": image["Id"],
+        "digests": image.get("RepoDigests") or [],
+        "size_mb": image.get("Size", 0) // 1_000_000,
     }

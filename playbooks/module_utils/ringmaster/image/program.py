@@ -32,9 +32,9 @@ def provide(folder: str) -> str:
         ValueError: the distribution's archive doesn't provide it.
     """
     ours = os.path.join(folder, PACKAGE)
-    found = next((path for path in (_INSTALLED, ours) if os.path.exists(path)), None)
-    if found is not None:
-        return found
+    present = next((path for path in (_INSTALLED, ours) if os.path.exists(path)), None)
+    if present is not None:
+        return present
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(["dpkg-deb", "-x", _download(scratch), scratch], check=True, timeout=_SECONDS)
         with replacing(ours, ours + ".part") as part:
@@ -49,13 +49,13 @@ def _download(scratch: str) -> str:
     problem = _apt(scratch, *private, "download", PACKAGE)
     if problem:
         problem = _apt(scratch, *lists, "update") or _apt(scratch, *lists, "download", PACKAGE)
-    found = glob.glob(os.path.join(scratch, "*.deb"))
-    if not found:
+    archives = glob.glob(os.path.join(scratch, "*.deb"))
+    if not archives:
         raise ValueError(
             f"the package {PACKAGE}, which hands the image on to the other nodes, can't be fetched ({problem}): "
             "correct apt's sources on this node (Ubuntu: enable universe), or install it"
         )
-    return found[0]
+    return archives[0]
 
 
 def _apt(scratch: str, *words: str) -> str:

@@ -17,8 +17,8 @@ def forget_old(manifest: Manifest, engine: Engine, current: str) -> None:
     names: dict[str, list[str]] = {}
     for entry in manifest.of_role(ROLE):
         if entry["kind"] == "image" and not entry.get("only_name"):
-            found = engine.inspect(entry["name"])
-            names.setdefault(found["Id"] if found else "", []).append(entry["name"])
+            image = engine.inspect(entry["name"])
+            names.setdefault(image["Id"] if image else "", []).append(entry["name"])
     names.pop("", None)
     names.pop(current, None)
     for old in list(names.values())[_KEPT - 1 :]:

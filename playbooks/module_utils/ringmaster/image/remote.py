@@ -40,5 +40,5 @@ def one_for(index: dict[str, Any], machine: str) -> str:
 def _manifest(name: str, home: str) -> dict[str, Any]:
     words, environment = command(home, "manifest", "inspect", name)
     done = subprocess.run(words, env=environment, capture_output=True, check=True, timeout=_SECONDS)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content

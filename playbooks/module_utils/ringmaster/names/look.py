@@ -21,14 +21,14 @@ def look_names() -> dict[str, Any]:
     `resolves_to` is None where no answer came in time. `loopback_lines` are in force, `masked_lines` are our comments.
     """
     name = socket.gethostname()
-    found, canonical = resolve(name)
+    addresses, canonical = resolve(name)
     try:
         text = without_block(read("/etc/hosts") or "")
     except (OSError, ValueError):
         text = ""
     masked = [line[len(MASK) :] for line in text.splitlines() if line.startswith(MASK)]
     return {
-        "resolves_to": found,
+        "resolves_to": addresses,
         "names": own_names(without_masked(text), name) or list(dict.fromkeys([canonical or name, name])),
         "loopback_lines": loopback_lines(text, name),
         "masked_lines": masked,
@@ -37,8 +37,8 @@ def look_names() -> dict[str, Any]:
 
 def own_names(hosts: str, name: str) -> list[str]:
     """Return the names in those lines of `hosts` that have `name`, in their order, without localhost's."""
-    found = [one for line in hosts.splitlines() for one in _names(line) if name in _names(line)]
-    return [one for one in dict.fromkeys(found) if not _is_localhost(one)]
+    names = [one for line in hosts.splitlines() for one in _names(line) if name in _names(line)]
+    return [one for one in dict.fromkeys(names) if not _is_localhost(one)]
 
 
 def loopback_lines(hosts: str, name: str) -> list[str]:
@@ -54,11 +54,11 @@ def resolve(name: str) -> tuple[list[str] | None, str | None]:
 
     def ask() -> None:
         try:
-            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_CANONNAME)
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_CANONNAME)
         except OSError:
             answer.append(([], None))
             return
-        answer.append((list(dict.fromkeys(str(one[4][0]) for one in found)), found[0][3] or None))
+        answer.append((list(dict.fromkeys(str(one[4][0]) for one in answers)), answers[0][3] or None))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

@@ -42,13 +42,13 @@ def look_system() -> dict[str, Any]:
 def account() -> dict[str, Any]:
     """Return the SSH user: whoever called sudo, or root who logged in as root."""
     name = os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
-    found = pwd.getpwnam(name)
+    entry = pwd.getpwnam(name)
     return {
         "name": name,
-        "uid": found.pw_uid,
-        "gid": found.pw_gid,
-        "home": found.pw_dir,
-        "shell": found.pw_shell,
+        "uid": entry.pw_uid,
+        "gid": entry.pw_gid,
+        "home": entry.pw_dir,
+        "shell": entry.pw_shell,
         "root": os.geteuid() == 0,
     }
 
@@ -89,8 +89,8 @@ def network_mounts(text: str) -> dict[str, str]:
 
 def host_keys() -> list[str]:
     """Return the node's public host keys, each as `type key`."""
-    found = (read(path) or "" for path in sorted(glob.glob("/etc/ssh/ssh_host_*_key.pub")))
-    return [" ".join(text.split()[:2]) for text in found if text.strip()]
+    texts = (read(path) or "" for path in sorted(glob.glob("/etc/ssh/ssh_host_*_key.pub")))
+    return [" ".join(text.split()[:2]) for text in texts if text.strip()]
 
 
 def _environment(process: int) -> dict[str, str]:

@@ -74,12 +74,12 @@ def _given(interfaces: list[dict[str, Any]], routes: Routes, interface: str, add
 def _cluster(interfaces: list[dict[str, Any]], routes: Routes, name: str) -> dict[str, Any]:
     """Return the interface with the address that the kernel sends from, or else its first."""
     none: dict[str, Any] = {"addresses": [], "mtu": None}
-    found = next((one for one in interfaces if one["name"] == name), none)
+    interface = next((one for one in interfaces if one["name"] == name), none)
     sources = Counter(one["source"] for one in routes.values() if one.get("interface") == name and one["source"])
-    address = sources.most_common(1)[0][0] if sources else next(iter(found["addresses"]), None)
+    address = sources.most_common(1)[0][0] if sources else next(iter(interface["addresses"]), None)
     if address is None:
         return _problem(f"the interface {name} has no address: {_REMEDY}")
-    return {"interface": name, "address": address, "mtu": found["mtu"], "problem": None}
+    return {"interface": name, "address": address, "mtu": interface["mtu"], "problem": None}
 
 
 def _problem(text: str) -> dict[str, Any]:
@@ -92,13 +92,13 @@ def _elsewhere() -> dict[str, str]:
     return {**({"the operator": ssh["client"]} if ssh else {}), "the default route": _ANYWHERE}
 
 
-def _address(given: str) -> str | None:
+def _address(text: str) -> str | None:
     """Return an address in the kernel's spelling; a name that the controller could not resolve is resolved here."""
     try:
-        return str(ipaddress.ip_address(given.strip("[]")))
+        return str(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
-        found, _ = resolve(given)
-        return next(iter(found or []), None)
+        addresses, _ = resolve(text)
+        return next(iter(addresses or []), None)
 
 
 def _ask_kernel(addresses: list[str]) -> tuple[list[dict[str, Any]], str]:
@@ -114,16 +114,16 @@ def _ask_kernel(addresses: list[str]) -> tuple[list[dict[str, Any]], str]:
         )
     except OSError as error:
         return [], f"the program ip (package iproute2) can't be used: {error}"
-    found: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     text, reader = done.stdout.strip(), json.JSONDecoder()
     while text:
         try:
             some, end = reader.raw_decode(text)
         except ValueError:
-            return found, f"the program ip says {text[:60]!r}"
-        found += [one for one in some if one]
+            return answers, f"the program ip says {text[:60]!r}"
+        answers += [one for one in some if one]
         text = text[end:].lstrip()
-    return found, ""
+    return answers, ""
 
 
 def _interface(shown: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Addresses, names and variables: what each node is told."""
+"""Addresses, names and variables that each node gets."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""What is done about a node's engine: plans compared by what they hold, without a node."""
+"""Plans for a node's engine, without a node."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def bare(**changes: Any) -> dict[str, Any]:
 
 
 def ready(**changes: Any) -> dict[str, Any]:
-    """A node that is as it shall be."""
+    """A node on which nothing differs."""
     engine = {"present": True, "cli": True, "version": "20.10.24", "answers": True, "user_in_group": True}
     packages = {"docker.io": "20.10.24+dfsg1-1", "containerd": "1.6.20~ds1-1", "runc": "1.1.5+ds1-1"}
     return bare(

@@ -1,4 +1,4 @@
-"""Which nodes miss the training image, which hands it on, and what is said of it."""
+"""Which nodes lack the training image, which node hands it on, and the lines about it."""
 
 from pathlib import Path
 from typing import Any

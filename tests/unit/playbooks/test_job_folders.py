@@ -1,4 +1,4 @@
-"""Where jobs and data lie: which folders are made and for whom, what is refused, what is said."""
+"""Where jobs and data lie: which folders are made and for whom, which are refused, and the messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who may come in from where, whose host key is whose, and which of the texts a node doesn't have yet."""
+"""Who may log in from where, which host keys the nodes have, and which of the texts a node lacks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which nodes are ready: each check with a node that fails it, and only it."""
+"""The preflight's checks: each with a node that fails it, and only it."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""The shared folder: what is written on head and clients, for nodes that are away too, and never for everybody."""
+"""The shared folder: the files of head and clients, also for nodes that are away, and never for everybody."""
 
 from typing import Any
 

@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks import sources
 from launcher.base.paths import ROOT
 from launcher.local.machine import cores
+from launcher.on_node import probe
 
 _GIB = 1 << 30
 _CHANGES = "+changes"
@@ -101,8 +102,10 @@ def _system() -> str:
 
 def _gpus() -> tuple[str, ...]:
     """Return the names that the driver reports: the benchmark's own process doesn't need torch."""
-    names = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    return tuple(line.strip() for line in (names or "").splitlines() if line.strip())
+    try:
+        return tuple(gpu["model"] for gpu in probe.ask_gpus()())
+    except (RuntimeError, ValueError):
+        return ()
 
 
 def commit(folder: Path) -> str:

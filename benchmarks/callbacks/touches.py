@@ -18,7 +18,7 @@ _LOCAL = {
     "include_tasks",
     "meta",
     "ringmaster_line",
-    "ringmaster_ready",
+    "ringmaster_preflight",
     "set_fact",
     "validate_argument_spec",
 }

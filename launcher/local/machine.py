@@ -11,6 +11,7 @@ from pathlib import Path
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.job.rendezvous import first_free
+from launcher.on_node import probe
 
 LOOPBACK = "127.0.0.1"
 
@@ -25,20 +26,16 @@ def cores() -> int:
 def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the device ids (indices or UUIDs) of the GPUs that this machine may use, in order.
 
-    Where `CUDA_VISIBLE_DEVICES` is set, it has chosen already. Without NVIDIA's tool there is no GPU.
+    Where `CUDA_VISIBLE_DEVICES` is set, it has chosen already. Where nvidia-smi is missing or fails, there is no GPU.
     """
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         ids = [word.strip() for word in chosen.split(",")]
         return tuple(word for word in ids if word and word != "-1")
     try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=20, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+        return tuple(gpu["index"] for gpu in probe.ask_gpus()())
+    except (RuntimeError, ValueError):
         return ()
-    return tuple(answer.stdout.split())
 
 
 def is_this_machine(address: str) -> bool:
@@ -112,13 +109,12 @@ def holds_connection(pid: int, port: int) -> bool:
     """
     if sys.platform != "linux":
         return True
-    inodes = set()
-    for table in ("tcp", "tcp6"):
-        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = row.split()
-            state = fields[3]
-            if port in {int(end.rpartition(":")[2], 16) for end in fields[1:3]} and state in {"01", "0A"}:
-                inodes.add(f"socket:[{fields[9]}]")
+    rows = probe.sockets(probe.socket_tables(f"/proc/{pid}"))
+    inodes = {
+        f"socket:[{row.inode}]"
+        for row in rows
+        if port in (row.port, row.remote_port) and row.state in (probe.ESTABLISHED, probe.LISTEN)
+    }
     return any(_link(entry) in inodes for entry in Path(f"/proc/{pid}/fd").iterdir())
 
 

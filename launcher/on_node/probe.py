@@ -1,8 +1,10 @@
-"""What a node tells of itself before a job starts: one JSON object on standard output.
+"""Reads what a node is: the one reader of nvidia-smi, /proc/net/tcp, interfaces and the limit of memory.
 
-Runs on the node as `python3 -IS -c <this source> '{"job_dir": …, "data_dir": …}'`, so it stands alone: the standard
-library of Python 3.9, no sibling imports, nothing installed. Read-only, and for the SSH user: what needs root is not
-looked at. Each part is looked at on its own: one that fails is null, with a line in "troubles" that says why.
+As a program it prints one JSON object before a job starts: `python3 -IS -c <this source> '{"job_dir": …, "data_dir":
+…}'`. Each part is read on its own: a part that fails is null, and a line in "troubles" says why. As a module the
+launcher imports it, and so do the Ansible modules, by a link in `playbooks/module_utils/ringmaster/core/`. It therefore
+stands alone: the standard library of Python 3.9, no sibling imports, nothing installed. It is read-only and runs as the
+SSH user, so it leaves out whatever needs root.
 """
 
 from __future__ import annotations
@@ -12,67 +14,126 @@ import os
 import platform
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _COMM_ENV = "/etc/ringmaster/comm.env"
 _IMAGE = "/var/lib/ringmaster/image.json"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+_MEMINFO = "/proc/meminfo"
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_SOCKET_TABLES = ("net/tcp", "net/tcp6")
+ESTABLISHED, LISTEN = "01", "0A"
+"""A socket's states in the kernel's tables."""
 _PORTS = range(1024, 65536)
-_LISTENING = "0A"  # TCP_LISTEN in the kernel's tables
 _CAP_SYS_RESOURCE = 24  # linux/capability.h
-_SECONDS = 20.0
+_SECONDS = 20.0  # for a program to answer: nvidia-smi wakes sleeping GPUs first, and hangs where the driver does
 _GPUS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version")
 _PROCESSES = ("gpu_uuid", "pid", "process_name", "used_memory")
 _FORMAT = "--format=csv,noheader,nounits"
 
 
+class Socket(NamedTuple):
+    """A row of /proc/net/tcp or tcp6."""
+
+    address: str
+    """The local address in the kernel's hexadecimal form."""
+    port: int
+    remote_port: int
+    state: str
+    inode: str
+
+
+class Question:
+    """A program that was started for its answer: it runs while other things are read."""
+
+    def __init__(self, *words: str) -> None:
+        self._name = words[0]
+        self._ends = time.monotonic() + _SECONDS
+        self._process: subprocess.Popen[str] | None = None
+        self._trouble = f"there is no program {words[0]}"
+        program = program_path(words[0])
+        self.installed = program is not None
+        if program is None:
+            return
+        try:
+            self._process = subprocess.Popen(
+                [program, *words[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except OSError as error:
+            self._trouble = f"{program} can't be started: {error.strerror}"
+
+    def answer(self) -> str:
+        """Return what the program prints.
+
+        Raises:
+            RuntimeError: it is missing, fails, or doesn't end in time; the message is its own where it prints one.
+        """
+        if self._process is None:
+            raise RuntimeError(self._trouble)
+        try:
+            out, err = self._process.communicate(timeout=max(0.1, self._ends - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # without waiting: a program that hangs in the driver does not die
+            raise RuntimeError(f"{self._name} did not answer in {_SECONDS:.0f} s") from None
+        if self._process.returncode != 0:
+            raise RuntimeError(out.strip() or err.strip() or f"{self._name} ended with code {self._process.returncode}")
+        return out
+
+
 def look(job_dir: str, data_dir: str) -> dict[str, Any]:
     """Return all that is known of this node."""
-    ends = time.monotonic() + _SECONDS
-    # These three take the time there is; they run while the rest is looked at.
-    smi_gpus = _start("nvidia-smi", f"--query-gpu={','.join(_GPUS)}", _FORMAT)
-    smi_processes = _start("nvidia-smi", f"--query-compute-apps={','.join(_PROCESSES)}", _FORMAT)
-    ip = _start("ip", "-json", "-4", "address", "show")
+    # These three take the most time; they run while the rest is read.
+    read_gpus, read_processes = ask_gpus(), ask_gpu_processes()
+    ip = Question("ip", "-json", "-4", "address", "show")
     parts: dict[str, Callable[[], Any]] = {
         "uid": os.getuid,
         "gid": os.getgid,
         "user": lambda: pwd.getpwuid(os.getuid()).pw_name,
-        "host_name": socket.gethostname,
         "architecture": platform.machine,
         "cores": lambda: len(os.sched_getaffinity(0)),
         "memory": memory,
         "memlock": memlock,
         "comm_env": lambda: variables(_read(_COMM_ENV)),
         "image": lambda: json.loads(_read(_IMAGE) or "null"),
-        "listening": lambda: listening(_read("/proc/net/tcp") or "", _read("/proc/net/tcp6") or ""),
+        "listening": lambda: listening(socket_tables()),
         "devices": devices,
         "job_dir": lambda: folder(job_dir),
         "data_dir": lambda: folder(data_dir),
         "certificates": lambda: Path(_CERTIFICATES).exists(),
-        "interfaces": lambda: interfaces(_answer(ip, "ip", ends)),
-        "gpus": lambda: gpus(_answer(smi_gpus, "nvidia-smi", ends)) if smi_gpus else [],
-        "gpu_processes": lambda: processes(_answer(smi_processes, "nvidia-smi", ends)) if smi_processes else [],
+        "interfaces": lambda: interfaces(ip.answer()),
+        "gpus": read_gpus,
+        "gpu_processes": read_processes,
     }
-    found: dict[str, Any] = {"troubles": {}}
+    facts: dict[str, Any] = {"troubles": {}}
     for name, part in parts.items():
         try:
-            found[name] = part()
+            facts[name] = part()
         except Exception as error:  # whatever it is: the other parts count all the same
-            found[name] = None
-            found["troubles"][name] = " ".join(str(error).split()) or type(error).__name__
-    found["time"] = time.time()  # last: compared with the operator's clock when the answer is there
-    return found
+            facts[name] = None
+            facts["troubles"][name] = " ".join(str(error).split()) or type(error).__name__
+    facts["time"] = time.time()  # last: compared with the operator's clock when the answer arrives
+    return facts
+
+
+def program_path(name: str) -> str | None:
+    """Return where a program is installed, or None."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # a login without a shell's profile may lack these
+    return shutil.which(name, path=path)
 
 
 def variables(text: str | None) -> dict[str, str] | None:
-    """Return what an environment file in the form of docker's --env-file says; None where there is none."""
+    """Return the variables of an environment file in the form of docker's --env-file; None where there is no file."""
     if text is None:
         return None
     lines = (line.strip() for line in text.splitlines())
@@ -80,16 +141,24 @@ def variables(text: str | None) -> dict[str, str] | None:
     return {name: value for name, _, value in pairs}
 
 
-def memory() -> int:
-    """Return bytes: the machine's, or its own cgroup's limit (a container as node) where that is lower."""
-    lines = (_read("/proc/meminfo") or "").splitlines()
-    total = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:"))
-    limits = ((_read(path) or "").strip() for path in _CGROUP_LIMITS)
-    return min([total, *(int(limit) for limit in limits if limit.isdigit())])
+def memory(meminfo: str = _MEMINFO, limits: Iterable[str] = _CGROUP_LIMITS) -> int:
+    """Return the bytes of memory: the machine's, or its own cgroup's limit (a container as node) where that is lower.
+
+    Version 1 of cgroups has no word for "no limit" but a number larger than any memory; version 2 says "max".
+
+    Raises:
+        ValueError: the kernel doesn't say how much there is.
+    """
+    lines = (_read(meminfo) or "").splitlines()
+    total = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:")), None)
+    if total is None:
+        raise ValueError(f"{meminfo} has no line MemTotal")
+    texts = ((_read(path) or "").strip() for path in limits)
+    return min([total, *(int(text) for text in texts if text.isdigit())])
 
 
 def memlock() -> int:
-    """Return how many bytes a container may be allowed to pin; -1: as many as it wants.
+    """Return how many bytes a container may be allowed to pin; -1 stands for no limit.
 
     An engine without CAP_SYS_RESOURCE (this "machine" is a container itself) can't lift a limit above its own.
     """
@@ -102,21 +171,37 @@ def memlock() -> int:
     return -1 if hard == "unlimited" else int(hard)
 
 
-def listening(*tables: str) -> list[int]:
-    """Return the TCP ports that something listens at, of those an ordinary user may take."""
-    rows = (line.split() for table in tables for line in table.splitlines()[1:])
-    ports = {int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 3 and row[3] == _LISTENING}
-    return sorted(ports.intersection(_PORTS))
+def socket_tables(proc: str = "/proc") -> str:
+    """Return the kernel's tables of TCP sockets, one below the other; without IPv6 there is only one.
+
+    `proc` is /proc for this process's network, the folder of a process in there for that one's.
+    """
+    return "".join(_read(f"{proc}/{table}") or "" for table in _SOCKET_TABLES)
+
+
+def sockets(text: str) -> list[Socket]:
+    """Return the rows of one or more of the kernel's tables of TCP sockets."""
+    rows = (line.split() for line in text.splitlines())
+    return [
+        Socket(address=_host(row[1]), port=_port(row[1]), remote_port=_port(row[2]), state=row[3], inode=row[9])
+        for row in rows
+        if len(row) > 9 and row[0] != "sl"  # the head of each table
+    ]
+
+
+def listening(text: str) -> list[int]:
+    """Return the TCP ports that something listens at, among those that an ordinary user may take."""
+    return sorted({one.port for one in sockets(text) if one.state == LISTEN}.intersection(_PORTS))
 
 
 def devices() -> list[str]:
-    """Return the device files that let NCCL use InfiniBand, and copy between it and GPUs."""
+    """Return the device files with which NCCL uses InfiniBand, and copies between it and GPUs."""
     paths = [*sorted(Path("/dev/infiniband").glob("*")), Path("/dev/gdrdrv")]
     return [str(path) for path in paths if path.is_char_device()]
 
 
 def folder(path: str) -> dict[str, Any]:
-    """Return whether a folder is there, whether we may write to it, and the free bytes of its file system."""
+    """Return whether a folder exists, whether we may write to it, and the free bytes of its file system."""
     there = Path(path).is_dir()
     return {
         "path": path,
@@ -139,14 +224,33 @@ def interfaces(text: str) -> list[dict[str, Any]]:
     ]
 
 
+def ask_gpus() -> Callable[[], list[dict[str, Any]]]:
+    """Ask nvidia-smi for the GPUs; return what gives them, as `gpus` does. Without nvidia-smi there are none.
+
+    What is returned raises RuntimeError as `Question.answer` does, and ValueError as `gpus` does.
+    """
+    question = Question("nvidia-smi", f"--query-gpu={','.join(_GPUS)}", _FORMAT)
+    return lambda: gpus(question.answer()) if question.installed else []
+
+
+def ask_gpu_processes() -> Callable[[], list[dict[str, Any]]]:
+    """Ask nvidia-smi for the processes on the GPUs; return what gives them, in the same way as `ask_gpus`."""
+    question = Question("nvidia-smi", f"--query-compute-apps={','.join(_PROCESSES)}", _FORMAT)
+    return lambda: processes(question.answer()) if question.installed else []
+
+
 def gpus(text: str) -> list[dict[str, Any]]:
-    """Return each GPU; memory in MiB."""
-    found = []
+    """Return each GPU; memory in MiB.
+
+    Raises:
+        ValueError: a line describes no GPU, such as that of one that is lost; the message is the line.
+    """
+    shown = []
     for line in filter(None, text.splitlines()):
         index, uuid, name, total, used, driver = _fields(line, len(_GPUS), before=2)
         if not index.isdigit():
             raise ValueError(line)
-        found.append(
+        shown.append(
             {
                 "index": index,
                 "uuid": uuid,
@@ -156,20 +260,24 @@ def gpus(text: str) -> list[dict[str, Any]]:
                 "driver": driver,
             }
         )
-    return found
+    return shown
 
 
 def processes(text: str) -> list[dict[str, Any]]:
-    """Return each process that computes on a GPU; memory in MiB."""
-    found = []
+    """Return each process that computes on a GPU; memory in MiB.
+
+    Raises:
+        ValueError: a line describes no process; the message is the line.
+    """
+    shown = []
     for line in filter(None, text.splitlines()):
         gpu, pid, name, used = _fields(line, len(_PROCESSES), before=2)
-        found.append({"gpu": gpu, "pid": _number(pid), "name": Path(name).name, "memory_mib": _number(used)})
-    return found
+        shown.append({"gpu": gpu, "pid": _number(pid), "name": Path(name).name, "memory_mib": _number(used)})
+    return shown
 
 
 def _fields(line: str, count: int, *, before: int) -> list[str]:
-    """Return a line's fields; the one after the first `before`, a name, may have commas, which nvidia-smi leaves."""
+    """Return a line's fields. The one after the first `before`, a name, may contain commas: nvidia-smi quotes none."""
     words = [word.strip() for word in line.split(",")]
     if len(words) < count:
         raise ValueError(line)
@@ -178,47 +286,20 @@ def _fields(line: str, count: int, *, before: int) -> list[str]:
 
 
 def _number(text: str) -> int | None:
-    """Return a number, or None for what nvidia-smi can't tell, such as [N/A]."""
+    """Return a number, or None where nvidia-smi has none to show, such as [N/A]."""
     return int(text) if text.isdigit() else None
 
 
-def _start(*words: str) -> subprocess.Popen[str] | None:
-    """Start a program; None where it isn't installed."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # a login without a shell's profile may lack these
-    program = shutil.which(words[0], path=path)
-    if program is None:
-        return None
-    return subprocess.Popen(
-        [program, *words[1:]],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**os.environ, "LC_ALL": "C"},
-    )
+def _host(end: str) -> str:
+    return end.rpartition(":")[0]
 
 
-def _answer(running: subprocess.Popen[str] | None, name: str, ends: float) -> str:
-    """Return what the program prints.
-
-    Raises:
-        RuntimeError: it is not there, fails, or doesn't end in time; the message is what it says itself.
-    """
-    if running is None:
-        raise RuntimeError(f"there is no program {name}")
-    try:
-        out, err = running.communicate(timeout=max(0.1, ends - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        running.kill()  # and not waited for: a program that hangs in the driver does not die
-        raise RuntimeError(f"{name} did not answer in {_SECONDS:.0f} s") from None
-    if running.returncode != 0:
-        raise RuntimeError(out.strip() or err.strip() or f"{name} ended with code {running.returncode}")
-    return out
+def _port(end: str) -> int:
+    return int(end.rpartition(":")[2], 16)
 
 
 def _read(path: str) -> str | None:
-    """Return a file's text; None where there is none."""
+    """Return a file's text; None where there is no file."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -226,5 +307,5 @@ def _read(path: str) -> str | None:
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    print(json.dumps(look(asked["job_dir"], asked["data_dir"])))
+    folders = json.loads(sys.argv[1])
+    print(json.dumps(look(folders["job_dir"], folders["data_dir"])))

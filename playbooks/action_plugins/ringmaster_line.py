@@ -6,7 +6,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
-    """Argument: `text`, what is true of this node."""
+    """Argument: `text`, what was proved of this node."""
 
     _requires_connection = False
 

@@ -1,7 +1,7 @@
 """Ansible callback: loads what every worker needs before the first is forked. Speed only: ansible.cfg switches it on.
 
 Ansible forks a process per task and host. What such a process loads is lost with it: without this, each loads all
-filters and tests again, which takes longer than most of its decisions.
+filters and tests again, which takes longer than most tasks' decisions.
 """
 
 from typing import Any
@@ -21,9 +21,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     CALLBACK_NEEDS_ENABLED = True
 
     def v2_playbook_on_play_start(self, play: Any) -> None:  # noqa: ARG002
-        """Load the plugins: by now those beside the playbook are known too."""
+        """Load the plugins, now that Ansible also knows those beside the playbook."""
         for loader in (filter_loader, test_loader):
             list(loader.all())
         for name in _ACTIONS:
             action_loader.get(f"ansible.builtin.{name}", class_only=True)
-        action_loader.get("ringmaster_ready", class_only=True)
+        action_loader.get("ringmaster_preflight", class_only=True)

@@ -1,13 +1,13 @@
-"""At the end of a playbook: one line per node, what became of it and why.
+"""Ansible callback: shows one line per node at the end of a playbook, with its outcome and the reason.
 
-What others tell it:
-- a task's result with `ringmaster_refused`: a check refused these nodes (the reason by node; what concerns all of them
-  under `all`), and nothing was touched anywhere;
-- a task's result with `ringmaster_line: "…"`: what stands in the node's line.
+It reads from tasks' results:
+- `ringmaster_refused`: a check refused these nodes (the reason by node; a reason for all of them under `all`), and
+  nothing was touched anywhere;
+- `ringmaster_line: "…"`: the text of the node's line.
 
-The environment, which the launcher sets:
+It reads from the environment, which the launcher sets:
 - RINGMASTER_RESULT: a file that the lines are written to as JSON, instead of printing them;
-- RINGMASTER_PROGRESS: a file to which each task's and each node's begin and end is appended, as they happen.
+- RINGMASTER_PROGRESS: a file that the begin of each task and the begin and end of each node are appended to at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ name: ringmaster_table
 type: aggregate
 short_description: one line per node at the end of a playbook
 description:
-  - Prints what became of each node, and why, when something is not fine; after verify.yml always.
+  - Prints each node's outcome and its reason when something is wrong, and after verify.yml always.
 """
 
 _LONGEST = 400
@@ -118,9 +118,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         return {"state": state, "changed": summary["changed"], "why": why}
 
     def _refusal(self, name: str) -> dict[str, Any]:
-        """The row where a check refused: its own reason, or that it stands back for another's."""
+        """Return the row where a check refused: the node's own reason, or that another node was refused."""
         why = self._refused.get(name) or self._refused.get("all")
-        fine = "nothing wrong here; not touched, as another node was refused"
+        fine = "nothing wrong here; not touched, because another node was refused"
         return {"state": "refused" if why else "ok", "changed": 0, "why": short(why or fine)}
 
     def _take(self, result: Any) -> str:
@@ -147,29 +147,29 @@ FINE = ("ok", "changed")
 
 
 def failure(result: Mapping[str, Any]) -> str:
-    """The one line that says most of why a task failed."""
+    """Return the most telling line about why a task failed."""
     for item in result.get("results") or ():
         if isinstance(item, Mapping) and item.get("failed"):
             return failure(item)
     message = result.get("msg", "")
     text = "; ".join(map(str, message)) if isinstance(message, list) else str(message)
-    if "deserialization failed" in text:  # Ansible's words for a module that said nothing
+    if "deserialization failed" in text:  # Ansible's words for a module that printed nothing
         return "the task was killed there, or its connection was lost: run it again"
-    said = [str(result.get(key) or "").strip() for key in ("stderr", "module_stderr", "stdout", "module_stdout")]
+    outputs = [str(result.get(key) or "").strip() for key in ("stderr", "module_stderr", "stdout", "module_stdout")]
     if not text.strip() or text.startswith(_EMPTY):
-        more = next((each for each in said if each), "")
+        more = next((each for each in outputs if each), "")
         last = more.splitlines()[-1] if more else ""
         return f"{text.strip().splitlines()[0]}: {last}" if text.strip() and last else last or text or "no reason given"
     return text
 
 
 def unreachable(message: str) -> str:
-    """Why a node could not be reached, in a few words."""
+    """Return why a node could not be reached, in a few words."""
     return next((words for pattern, words in _UNREACHABLE if re.search(pattern, message)), message)
 
 
 def short(text: str) -> str:
-    """The first line that says something; of a very long one, its beginning and its end."""
+    """Return the first line that isn't empty; of a very long one, its beginning and its end."""
     line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
-    half = _LONGEST // 2  # what it begins with says what it is, what it ends with how to mend it
+    half = _LONGEST // 2  # its beginning says what is wrong, its end has the remedy
     return line if len(line) <= _LONGEST else f"{line[:half]} … {line[-half:]}"

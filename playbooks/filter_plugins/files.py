@@ -1,10 +1,10 @@
-"""Which of the wanted files, blocks and JSON keys a node doesn't have yet. Pure: from what the probe read."""
+"""Decides which of the wanted files, blocks and JSON keys a node lacks, from the probe's facts. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Above each piece of a text that belongs to one node: a comment in all formats that are written so.
+# The line above each node's piece of a text: a comment in every format that is written this way.
 _HEADING = "# ringmaster "
 
 
@@ -13,35 +13,36 @@ def changed_files(
 ) -> list[dict[str, Any]]:
     """Return those of `wanted` that differ from `present`, as `ringmaster_files` takes them.
 
-    Each has `path` and `text`, or `pieces` (text by node; None: what stands there stays) below `head`, and what else
-    `ringmaster_files` knows. `present` is the probe's `files`: by path the text of our block or of the whole file.
+    Each has `path` and either `text`, or `head` and below it `pieces` (text by node; None keeps the node's present
+    text), and whatever else `ringmaster_files` takes. `present` is the probe's `files`: the text of our block or of the
+    whole file, by path.
     """
     return [one for one in (_complete(file, present.get(file["path"])) for file in wanted) if one is not None]
 
 
-def _complete(file: Mapping[str, Any], found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the file with its text, or None where it is so."""
-    here = (found or {}).get("text")
+def _complete(file: Mapping[str, Any], present: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the file with its text, or None where nothing differs."""
+    here = (present or {}).get("text")
     text = file["text"] if "text" in file else file.get("head", "") + _joined(file["pieces"], here or "")
     text = text if not text or text.endswith("\n") else text + "\n"
     full = {"how": "file", "top": False, "mode": "0644", "owner": "root", **file, "text": text}
     full = {key: value for key, value in full.items() if key not in ("pieces", "head")}
-    return None if _is_so(full, found, here) else full
+    return None if _is_so(full, present, here) else full
 
 
-def _is_so(file: Mapping[str, Any], found: Mapping[str, Any] | None, here: str | None) -> bool:
+def _is_so(file: Mapping[str, Any], present: Mapping[str, Any] | None, here: str | None) -> bool:
     if file["how"] == "json":
         wanted, keys = json.loads(file["text"]), _keys(here)
         return keys is not None and all(key in keys and keys[key] == value for key, value in wanted.items())
-    if here is None or found is None:
+    if here is None or present is None:
         return file["how"] == "block" and not file["text"]
     if file["how"] == "block":
         return bool(here == file["text"])
-    return bool(here == file["text"] and found["mode"] == file["mode"] and found["owner"] == file["owner"])
+    return bool(here == file["text"] and present["mode"] == file["mode"] and present["owner"] == file["owner"])
 
 
 def _keys(text: str | None) -> dict[str, Any] | None:
-    """Return a JSON file's keys; None where it has none that can be read (the task then says so)."""
+    """Return a JSON file's keys; None where they can't be read (the task then says so)."""
     try:
         keys = json.loads(text or "{}")
     except ValueError:
@@ -56,16 +57,16 @@ def _joined(pieces: Mapping[str, str | None], here: str) -> str:
 
 
 def _pieces(text: str) -> dict[str, str]:
-    """Return what stands below each node's heading."""
-    found: dict[str, str] = {}
+    """Return the text below each node's heading."""
+    pieces: dict[str, str] = {}
     node = None
     for line in text.splitlines(keepends=True):
         if line.startswith(_HEADING):
             node = line[len(_HEADING) :].strip()
-            found[node] = ""
+            pieces[node] = ""
         elif node is not None:
-            found[node] += line
-    return found
+            pieces[node] += line
+    return pieces
 
 
 class FilterModule:

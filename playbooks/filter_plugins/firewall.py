@@ -1,4 +1,4 @@
-"""What the firewall of each node shall let in, and whether it does already: pure, from the probe's facts."""
+"""Decides what each node's firewall has to let in, and whether it does already, from the probe's facts. Pure."""
 
 import ipaddress
 from collections.abc import Iterable, Mapping
@@ -9,20 +9,20 @@ Addresses = Mapping[str, Mapping[str, Any]]
 """Of each node: its `addresses`, and whether it was `seen` in this run."""
 
 
-def firewall_addresses(facts: Mapping[str, Facts], given: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return every address by which each node may come to another one, from the facts and the inventory's addresses.
+def firewall_addresses(facts: Mapping[str, Facts], inventory: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return every address that each node may connect from, out of the facts and the inventory's addresses.
 
-    Not all that a node has: a private network on its other side may stand for someone else on this side.
+    This leaves out some addresses of a node: one in a private network on its other side may be another machine's here.
     """
-    found = {}
-    for node, address in given.items():
+    known = {}
+    for node, address in inventory.items():
         addresses = {address, *(_own(facts[node]["network"]) if node in facts else ())}
-        found[node] = {"addresses": _usable(addresses), "seen": node in facts}
-    return found
+        known[node] = {"addresses": _usable(addresses), "seen": node in facts}
+    return known
 
 
 def firewall_plan(fact: Facts, addresses: Addresses, node: str, mode: str) -> dict[str, Any]:
-    """Return for one node whom to let in (`peers`, `ssh_ports`), whether it must be touched (`change`) and why."""
+    """Return for one node what to let in (`peers`, `ssh_ports`), whether it must be changed (`change`) and why."""
     now = fact["firewall"]
     peers = _peers(now, addresses, node)
     ports = sorted({*now["ports"], *([fact["ssh"]["port"]] if fact["ssh"] else ())})
@@ -48,23 +48,22 @@ def firewall_plan(fact: Facts, addresses: Addresses, node: str, mode: str) -> di
 
 
 def _rules_that_differ(now: Facts, peers: Mapping[str, list[str]], ports: list[int]) -> list[str]:
-    """Return whose rules with our comment are not as they shall be."""
+    """Return the nodes whose rules with our comment differ from the wanted ones."""
     nodes = sorted(node for node in {*peers, *now["ours"]} if peers.get(node) != now["ours"].get(node))
     return ([f"the rules for {', '.join(nodes)}"] if nodes else []) + (["those for SSH"] if now["ssh"] != ports else [])
 
 
 def firewall_problem(failed: Mapping[str, Any], fact: Facts, seconds: int, mode: str) -> str:
-    """Return what is wrong with a change, where it isn't proven that the operator still comes in."""
-    said = str(failed.get("msg", ""))
+    """Return what went wrong with a change for which no proof came that the operator can still log in."""
     if not failed.get("timedout") and not failed.get("unreachable"):
-        return said
+        return str(failed.get("msg", ""))
     connection = fact.get("ssh")
     who = connection["client"] if connection else "this machine"
-    # Where ufw was switched off, none of its rules can be the reason.
+    # Once ufw is off, none of its rules can be the reason.
     advice = (
         f"ufw itself was being switched off: see what else may shut {who} out (another firewall, sshd, the network)"
         if mode == "disabled"
-        else f"See `sudo ufw show added` there for a rule against {who}, and mend it"
+        else f"See `sudo ufw show added` there for a rule against {who}, and correct it"
     )
     return (
         f"no new SSH connection after the change of the firewall: the node takes it back by itself within {seconds} s. "
@@ -82,29 +81,29 @@ def _own(network: Facts) -> Iterable[str]:
 
 
 def _usable(texts: Iterable[str]) -> list[str]:
-    """Return what is an address, and one that means the same machine everywhere."""
-    found = set()
+    """Return those texts that are addresses, and mean the same machine everywhere."""
+    usable = set()
     for text in texts:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
             continue
         if not (address.is_loopback or address.is_link_local or address.is_unspecified):
-            found.add(str(address))
-    return sorted(found)
+            usable.add(str(address))
+    return sorted(usable)
 
 
 def _peers(now: Facts, addresses: Addresses, me: str) -> dict[str, list[str]]:
-    """Return whom to let in; a node that wasn't seen in this run keeps the rules it has."""
-    found = {}
+    """Return the addresses to let in, by node; a node that wasn't seen in this run keeps the rules it has."""
+    peers = {}
     for node, known in addresses.items():
         if node == me:
             continue
         wanted = known["addresses"] if known["seen"] else now["ours"].get(node, known["addresses"])
         usable = [one for one in wanted if now["ipv6"] or ":" not in one]
         if usable:
-            found[node] = usable
-    return found
+            peers[node] = usable
+    return peers
 
 
 class FilterModule:

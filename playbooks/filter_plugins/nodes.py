@@ -1,15 +1,15 @@
-"""What is known of several nodes at once, by name: the probe's facts, and settings of the inventory."""
+"""Gathers what is known of several nodes, by name: the probe's facts and the inventory's settings. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 _PREFIX = "ringmaster_"
-# Of a longer list the number is enough.
+# How many names are listed; the rest is a number.
 _NAMED = 5
 
 
 def facts_of(hostvars: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the facts of those nodes that were looked at in this run."""
+    """Return the facts of the nodes that were looked at in this run."""
     return {
         name: hostvars[name]["ansible_facts"]["ringmaster"]
         for name in names
@@ -26,7 +26,10 @@ def settings_of(hostvars: Mapping[str, Any], names: Iterable[str], *settings: st
 
 
 def proved(facts: Mapping[str, Mapping[str, Any]], inventory: Iterable[str], me: str) -> str:
-    """Return what a verification has shown of the node `me`, in a line; `facts` of those that were looked at."""
+    """Return one line about what a verification has proved of the node `me`.
+
+    `facts` are those of the nodes that were looked at.
+    """
     fact = facts[me]
     cluster, gpus = fact["network"]["cluster"], fact["gpus"]
     image = fact["image"]["id"].removeprefix("sha256:")[:12] if fact["image"] else "none recorded"
@@ -41,7 +44,7 @@ def proved(facts: Mapping[str, Mapping[str, Any]], inventory: Iterable[str], me:
 
 
 def _reached(facts: Mapping[str, Mapping[str, Any]], others: list[str]) -> str:
-    """Return how many others were tried by SSH (all were reached, or the verification had failed), and which not."""
+    """Return how many others were reached by SSH, and which were not tried. (One that fails fails the verification.)"""
     left = [name for name in others if name not in facts or not facts[name]["network"]["cluster"]["address"]]
     if not left:
         return f"reaches {len(others)} others by SSH" if others else "alone"

@@ -1,4 +1,4 @@
-"""Which image is wanted, which nodes have it, and which hands it on. Pure, but for the record's file."""
+"""Decides which image is wanted, which nodes have it, and which hands it on. Pure, except for the record's file."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,17 +12,17 @@ _BY_DIGEST = re.compile(rf"(?:[a-z0-9][A-Za-z0-9._/:-]*@)?{_DIGEST}")
 
 
 _BROKEN = "the image's record "
-"""What stands here in place of a reference says by this that none could be read; no image is called so."""
+"""Begins a text that takes a reference's place where none could be read; no image has such a name."""
 _SHOWN = 19  # characters of an image's ID
 
 
 def recorded_image(path: str) -> str:
-    """Return what `make image` wrote down in that file: "" where there is none, a text for image_problem if broken.
+    """Return the reference that `make image` recorded in a file: "" without a file, a text for image_problem if broken.
 
-    It never fails: what doesn't need the image must work without it.
+    It never fails: whatever doesn't need the image must work without it.
     """
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ""
     except yaml.MarkedYAMLError as error:
@@ -30,16 +30,16 @@ def recorded_image(path: str) -> str:
         return _broken(path, f"is not YAML (line {line}: {error.problem})")
     except (OSError, ValueError, yaml.YAMLError) as error:
         return _broken(path, f"can't be read ({getattr(error, 'strerror', None) or 'not a text'})")
-    if found is None:
+    if content is None:
         return ""
-    reference = found.get("ringmaster_image") if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not isinstance(reference, str | None):
+    reference = content.get("ringmaster_image") if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not isinstance(reference, str | None):
         return _broken(path, "does not say `ringmaster_image: name@sha256:…`")
     return reference or ""
 
 
 def image_problem(reference: object) -> str:
-    """Return what is wrong with the name of an image, or nothing. An empty name is none, and fine."""
+    """Return what is wrong with the name of an image, or nothing. An empty name means no image, and is fine."""
     reference = str(reference or "")
     if not reference or _BY_DIGEST.fullmatch(reference):
         return ""
@@ -53,7 +53,7 @@ def image_problem(reference: object) -> str:
 
 
 def image_plan(hostvars: Mapping[str, Any], names: Iterable[str], reference: str) -> dict[str, Any]:
-    """Return `missing`, the nodes without the image, and `source`, the first that has it (or the first).
+    """Return `missing`, the nodes without the image, and `source`, the first node that has it, or else the first.
 
     `names` are the nodes that this run can still reach.
     """
@@ -64,28 +64,28 @@ def image_plan(hostvars: Mapping[str, Any], names: Iterable[str], reference: str
 
 
 def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], reference: str, name: str) -> str:
-    """Return what is wrong with the image of node `name`, or nothing: it is not there, or not what most nodes have.
+    """Return what is wrong with the image of node `name`, or nothing: it is missing, or differs from most nodes'.
 
-    Equal is what has one image ID, or one digest in common: an engine that keeps images in containerd calls the same
-    image by another ID.
+    Images are equal if they have an ID or a digest in common: an engine that keeps images in containerd gives the same
+    image another ID.
     """
     if not reference or image_problem(reference):
         return image_problem(reference)
-    found = {one: image for one in names if (image := _image(hostvars[one], reference))}
-    if name not in found:
+    images = {one: image for one in names if (image := _image(hostvars[one], reference))}
+    if name not in images:
         return "the image is not there: `make provision TAGS=train_image` brings it"
-    known = {one: {image["id"], *image["digests"]} for one, image in found.items()}
+    known = {one: {image["id"], *image["digests"]} for one, image in images.items()}
     usual = max(known, key=lambda one: sum(not known[one].isdisjoint(other) for other in known.values()))
     if not known[name].isdisjoint(known[usual]):
         return ""
     return (
-        f"the image here ({found[name]['id'][:_SHOWN]}) is not {usual}'s ({found[usual]['id'][:_SHOWN]}): "
+        f"the image here ({images[name]['id'][:_SHOWN]}) is not {usual}'s ({images[usual]['id'][:_SHOWN]}): "
         "remove it here, then `make provision TAGS=train_image`"
     )
 
 
 def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str, reference: str) -> str:
-    """Return one line: who had the image, and how long the others took to get it."""
+    """Return one line: which node had the image, and how long the others took to fetch it."""
     image = _image(hostvars[source], reference) or {}
     served = hostvars[source].get("train_image_served") or {}
     took = {name: (hostvars[name].get("train_image_fetched") or {}).get("took_s") for name in names}
@@ -95,14 +95,14 @@ def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str
 
 
 def _image(variables: Mapping[str, Any], reference: str) -> dict[str, Any] | None:
-    """Return what a node has: as this run brought it, else as the probe saw it."""
+    """Return a node's image: the one that this run brought, or else the one that the probe saw."""
     facts = variables.get("ansible_facts", {})
-    found = facts.get("ringmaster_image") or facts.get("ringmaster", {}).get("image")
-    return found if found and found["reference"] == reference else None
+    image = facts.get("ringmaster_image") or facts.get("ringmaster", {}).get("image")
+    return image if image and image["reference"] == reference else None
 
 
 def _broken(path: str, what: str) -> str:
-    return f"{_BROKEN}{path} {what}: mend it, remove it, or make the image again"
+    return f"{_BROKEN}{path} {what}: correct it, remove it, or make the image again"
 
 
 class FilterModule:

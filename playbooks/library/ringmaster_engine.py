@@ -1,8 +1,9 @@
 #!/usr/bin/python
-"""Ansible module: what the packages don't do for the engine: its group, its (re)start, and a look before it goes.
+"""Ansible module: does what the packages don't do for the engine: its group, its (re)start, a check before it goes.
 
-`do`: `note` how the node is before it gets an engine; `settle` the user's membership and what the engine has not read
-yet; `release` refuses where `reset` would take away what is in use; `inspect` returns what the engine says of itself.
+`do: note` records how the node is before it gets an engine. `settle` settles the user's membership and what the engine
+has not read yet. `release` refuses where `reset` would take away what is in use. `inspect` returns what the engine says
+of itself.
 """
 
 from __future__ import annotations
@@ -20,34 +21,34 @@ from ansible.module_utils.ringmaster.engine.undo import before
 
 _GROUP = "docker"
 _UNIT = "docker.service"
-# Seconds for the engine to answer after a start: it looks through all containers and images first.
+# Seconds for the engine to answer after a start: it reads all containers and images first.
 _START = 90
-_TOLD = ("ServerVersion", "LiveRestoreEnabled", "LoggingDriver", "ContainersRunning")
+_SHOWN = ("ServerVersion", "LiveRestoreEnabled", "LoggingDriver", "ContainersRunning")
 
 
 def note(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Write down how the node is before it gets an engine; anew if the engine that was there then is gone."""
+    """Record how the node is before it gets an engine; once more if an engine from before the last record is gone."""
     manifest, role = Manifest(), parameters["role"]
-    found = manifest.find(role, "engine", _UNIT)
+    noted = manifest.find(role, "engine", _UNIT)
     now = before()
-    if found is not None and (now["present"] or not found["before"]["present"]):
+    if noted is not None and (now["present"] or not noted["before"]["present"]):
         return {"changed": False}
     if not check:
-        entry = found or manifest.note(role, "engine", _UNIT, before=now)
+        entry = noted or manifest.note(role, "engine", _UNIT, before=now)
         entry["before"] = now
         manifest.save()
     return {"changed": True}
 
 
 def settle(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Put the user into the engine's group; start the engine, or restart it if it has not read everything."""
+    """Add the user to the engine's group; start the engine, or restart it if it has not read everything."""
     joined = join(parameters["role"], parameters["user"], check)
     unread, running = stale(), process() is not None
     if not check and (unread or not running):
-        # To start one disturbs no job: those that outlived the engine are what it takes up again.
+        # Starting an engine disturbs no job: it adopts those that outlived the last one.
         if running:
             refuse_while_jobs_run("is not restarted")
-            # What can be read without a restart is: with live-restore, containers live through the restart.
+            # A reload reads live-restore without a restart; with it, containers survive the restart.
             systemctl("reload")
         systemctl("restart" if running else "start")
     if not check and ask("/version") is None:
@@ -56,7 +57,7 @@ def settle(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
 
 
 def join(role: str, user: str, check: bool) -> bool:
-    """Make the user a member; return whether they weren't."""
+    """Make the user a member; return whether that was needed."""
     if in_group(user, _GROUP):
         return False
     if not check:
@@ -66,7 +67,7 @@ def join(role: str, user: str, check: bool) -> bool:
 
 
 def release(parameters: dict[str, Any], _check: bool) -> dict[str, Any]:
-    """Refuse where a job runs, or containers and volumes of the user would go with the engine that we installed."""
+    """Refuse while a job runs, or if the user's containers and volumes would go with the engine that we installed."""
     refuse_while_jobs_run("is not taken back")
     if data_goes(Manifest(), parameters["role"], keep_packages=parameters["keep_packages"]):
         theirs = belongings()
@@ -76,20 +77,22 @@ def release(parameters: dict[str, Any], _check: bool) -> dict[str, Any]:
 
 
 def inspect(_parameters: dict[str, Any], _check: bool) -> dict[str, Any]:
+    """Return what the engine says of itself; None where it doesn't answer."""
     answers = ask("/info")
-    return {"changed": False, "info": {key: answers[0][key] for key in _TOLD} if answers else None}
+    return {"changed": False, "info": {key: answers[0][key] for key in _SHOWN} if answers else None}
 
 
 def refuse_while_jobs_run(what: str) -> None:
-    """Raise ValueError with the jobs' names; asked at the last moment, as one may have started since the probe."""
+    """Raise ValueError with the names of running jobs; asked late, because one may have started since the probe."""
     jobs = jobs_alive()
     if jobs:
         raise ValueError(f"job {', '.join(jobs)} runs there, so its engine {what}: try again when it has ended")
 
 
 def systemctl(verb: str) -> None:
+    """Start, restart or reload the engine; raise ValueError with its own reason where it fails."""
     try:
-        # Forgets earlier starts: systemd refuses the fourth in a minute.
+        # Makes systemd forget earlier starts: it refuses the fourth in a minute.
         run("systemctl", "reset-failed", _UNIT)
         run("systemctl", verb, _UNIT)
     except ValueError as error:
@@ -97,14 +100,15 @@ def systemctl(verb: str) -> None:
 
 
 def last_words() -> str:
-    """Return the reason that the engine gave last when it failed."""
+    """Return the last reason that the engine logged for a failure."""
     words = ["journalctl", "--unit", _UNIT, "--lines=40", "--output=cat", "--quiet", "--no-pager"]
     lines = subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
-    told = [line for line in lines if "failed to start daemon" in line or line.startswith("unable to")]
-    return told[-1].strip() if told else ""
+    reasons = [line for line in lines if "failed to start daemon" in line or line.startswith("unable to")]
+    return reasons[-1].strip() if reasons else ""
 
 
 def wait() -> None:
+    """Wait until the engine answers; raise ValueError where it doesn't in time."""
     deadline = time.monotonic() + _START
     while ask("/version") is None:
         if time.monotonic() > deadline:
@@ -113,6 +117,7 @@ def wait() -> None:
 
 
 def run(*words: str) -> None:
+    """Run a program; raise ValueError with its errors where it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{' '.join(words)}: {' '.join(done.stderr.split()) or done.returncode}")

@@ -1,7 +1,7 @@
 #!/usr/bin/python
-"""Ansible module: whole files, blocks in files of others, keys of JSON files, folders; each noted, to be undone.
+"""Ansible module: writes files, blocks in others' files, keys of JSON files, folders; notes each so it can be undone.
 
-`ansible.builtin.blockinfile` and `copy` do not remember how a file was; this one writes that into the node's manifest
+`ansible.builtin.blockinfile` and `copy` don't remember how a file was; this module records that in the node's manifest
 before it changes anything.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.blocks import with_block
-from ansible.module_utils.ringmaster.core.disk import make_folder, read, state_of, write
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.disk import read, state_of, write
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 
 FILE = {
     "path": {"type": "path", "required": True},
@@ -29,7 +29,7 @@ FILE = {
 
 
 def wanted_text(file: dict[str, Any], old: str | None) -> str:
-    """Return what shall be in the file, from what is in it."""
+    """Return the wanted text of the file, given its present text."""
     if file["how"] == "file":
         return str(file["text"])
     if file["how"] == "block":
@@ -40,7 +40,7 @@ def wanted_text(file: dict[str, Any], old: str | None) -> str:
 
 
 def note(manifest: Manifest, role: str, file: dict[str, Any], old: str | None) -> None:
-    """Write down how the file was, and of JSON the keys that we set."""
+    """Record how the file was, and for JSON the keys that we set."""
     path, how = file["path"], file["how"]
     if how == "block":
         closed = not old or old.endswith("\n")
@@ -54,25 +54,29 @@ def note(manifest: Manifest, role: str, file: dict[str, Any], old: str | None) -
 
 
 def attributes(file: dict[str, Any]) -> dict[str, int]:
-    """Return mode and owner: as wanted for a file of ours, kept where the file is another's."""
+    """Return mode and owner: the wanted ones for a file of ours, the present ones for another's."""
     account = pwd.getpwnam(file["owner"])
-    found = os.stat(file["path"]) if os.path.exists(file["path"]) else None
-    if found is not None and file["how"] != "file":
-        return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+    status = os.stat(file["path"]) if os.path.exists(file["path"]) else None
+    if status is not None and file["how"] != "file":
+        return {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
     return {"mode": int(file["mode"], 8), "uid": account.pw_uid, "gid": account.pw_gid}
 
 
 def is_so(file: dict[str, Any], old: str | None, new: str) -> bool:
+    """Return whether text, mode and owner are as wanted."""
     if old != new:
         return False
-    found = os.stat(file["path"])
-    return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid} == attributes(file)
+    status = os.stat(file["path"])
+    return {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid} == attributes(file)
 
 
 def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> dict[str, str] | None:
-    """Make one file what it shall be; return the difference, or None where it is so already.
+    """Make one file as wanted; return the difference, or None where there is none.
 
-    Of a link the file behind it is meant, and noted: dotfiles often are links, and the link is the user's.
+    A link is followed, and its target noted: dotfiles often are links, and the link is the user's.
+
+    Raises:
+        ValueError: the present text can't be changed, such as broken JSON or a damaged block.
     """
     file = {**file, "path": os.path.realpath(file["path"])}
     path = file["path"]
@@ -93,7 +97,7 @@ def ensure(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> 
 
 
 def ensure_folder(manifest: Manifest, role: str, file: dict[str, Any], check: bool) -> dict[str, str] | None:
-    """Make a folder where there is none; one that is there stays as it is."""
+    """Make a missing folder; an existing one stays as it is."""
     path = file["path"]
     if os.path.isdir(path):
         return None
@@ -113,10 +117,10 @@ def main() -> None:
     )
     try:
         manifest = Manifest()
-        found = [ensure(manifest, module.params["role"], file, module.check_mode) for file in module.params["files"]]
+        diffs = [ensure(manifest, module.params["role"], file, module.check_mode) for file in module.params["files"]]
     except (OSError, ValueError, KeyError) as error:
         module.fail_json(msg=str(error))
-    diff = [one for one in found if one is not None]
+    diff = [one for one in diffs if one is not None]
     module.exit_json(changed=bool(diff), paths=[one["before_header"] for one in diff], diff=diff)
 
 

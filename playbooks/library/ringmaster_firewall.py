@@ -1,8 +1,8 @@
 #!/usr/bin/python
-"""Ansible module: sets ufw with a way back, confirms that through a new connection, and proves what is in effect.
+"""Ansible module: sets ufw with a way back, confirms the change through a new connection, and proves what is in effect.
 
-Step `change` stores how ufw is, starts the timer that puts it back, and changes it. Step `confirm` stops the timer; it
-must come by another connection, which is the proof that the operator still comes in. Step `verify` is read-only.
+Step `change` stores how ufw is, starts the timer that puts it back, and changes it. Step `confirm` stops the timer. It
+must come by another connection, which proves that the operator can still log in. Step `verify` is read-only.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ansible.module_utils.ringmaster.firewall.ufw import (
 
 
 def change(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Make ufw what the mode asks for; `pending` says whether that is to be confirmed."""
+    """Make ufw what the mode asks for; `pending` says whether the change awaits its confirmation."""
     left_over = rollback.is_pending()
     if left_over and not check:
-        rollback.roll_back()  # of a run that has ended before its proof
+        rollback.roll_back()  # from a run that ended before its proof
     if not is_installed():
         return {"changed": left_over or parameters["mode"] == "cluster_only", "pending": False}
     manifest = Manifest()
@@ -49,10 +49,10 @@ def change(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
 
 
 def apply(new: Files, seconds: int) -> None:
-    """Change ufw with the timer running; what fails half-way is taken back at once.
+    """Change ufw with the timer running; take a change that fails half-way back at once.
 
     Raises:
-        ValueError: with what ufw said.
+        ValueError: ufw fails; the message has its output.
     """
     try:
         rollback.arm(seconds)
@@ -60,17 +60,19 @@ def apply(new: Files, seconds: int) -> None:
         restart(new)
     except (OSError, subprocess.SubprocessError) as error:
         rollback.roll_back()
-        raise ValueError(f"{explain(error)}; ufw was put back: mend that, and provision again") from error
+        raise ValueError(f"{explain(error)}; ufw was put back: correct that, and provision again") from error
 
 
 def confirm(parameters: dict[str, Any]) -> dict[str, Any]:
     """Keep the change.
 
     Raises:
-        ValueError: it was taken back meanwhile, or this is no proof.
+        ValueError: the node has taken it back meanwhile, or this is no proof.
     """
     if not rollback.is_proof():
-        raise ValueError("this is the connection that the change came by: set no ControlPath of your own for this node")
+        raise ValueError(
+            "this connection also made the change, so it proves nothing: set no ControlPath of your own for this node"
+        )
     manifest = Manifest()
     entry = entry_of(manifest, parameters["role"])
     now = read_files()
@@ -88,15 +90,16 @@ def verify(parameters: dict[str, Any]) -> dict[str, Any]:
     """Prove that the running firewall is what the mode asks for.
 
     Raises:
-        ValueError: it isn't, with all differences.
+        ValueError: it isn't; the message has all differences.
     """
-    found = problems(parameters["mode"], parameters["peers"])
-    if found:
-        raise ValueError("; ".join(found))
+    differences = problems(parameters["mode"], parameters["peers"])
+    if differences:
+        raise ValueError("; ".join(differences))
     return {"changed": False}
 
 
 def difference(now: Files, new: Files) -> list[dict[str, str]]:
+    """Return what changes, as Ansible shows it."""
     return [
         {"before_header": path, "after_header": path, "before": now[path] or "", "after": new[path] or ""}
         for path in PATHS

@@ -1,7 +1,7 @@
 #!/usr/bin/python
-"""Ansible module: folders that belong to the one who runs jobs, and to nobody else; each noted, to be undone.
+"""Ansible module: makes folders that belong to the user who runs jobs, and to nobody else; notes each for reset.
 
-`ringmaster_files` makes folders for files, and takes back only empty ones; these are taken back with what is in them.
+`ringmaster_files` makes folders for files, and takes back only empty ones; these are taken back with their content.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import pwd
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster.core.disk import make_folder
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 from ansible.module_utils.ringmaster.folders.job_folders import KIND, attributes
 
 FOLDER = {
@@ -27,41 +26,41 @@ FOLDER = {
 
 
 def ensure(manifest: Manifest, role: str, folder: dict[str, Any], check: bool) -> dict[str, str] | None:
-    """Make one folder what it shall be; return the difference, or None where it is so already.
+    """Make one folder as wanted; return the difference, or None where there is none.
 
-    Of a link the folder behind it is meant, and noted.
+    A link is followed, and the folder behind it noted.
     """
     path = os.path.realpath(folder["path"])
     wanted = {"mode": int(folder["mode"], 8), "uid": folder["uid"], "gid": folder["gid"]}
-    found, known = attributes(path), manifest.find(role, KIND, path) is not None
-    if found == wanted:
+    present, known = attributes(path), manifest.find(role, KIND, path) is not None
+    if present == wanted:
         return None
-    if found is None and os.path.lexists(path):
+    if present is None and os.path.lexists(path):
         raise ValueError(f"{path} is a file, not a folder: move it away, or name another place")
-    if found and not known:
-        refuse_others(path, found["uid"], wanted["uid"])
+    if present and not known:
+        refuse_others(path, present["uid"], wanted["uid"])
     if not check:
-        if found is None:
+        if present is None:
             make_folder(manifest, role, os.path.dirname(path), mode=0o755, owner="root")
-        manifest.note(role, KIND, path, before=found, jobs=folder["jobs"])
-        settle(path, found, wanted, known)
-    return {"before_header": path, "after_header": path, "before": described(found), "after": described(wanted)}
+        manifest.note(role, KIND, path, before=present, jobs=folder["jobs"])
+        settle(path, present, wanted, known)
+    return {"before_header": path, "after_header": path, "before": described(present), "after": described(wanted)}
 
 
-def settle(path: str, found: dict[str, int] | None, wanted: dict[str, int], known: bool) -> None:
-    """Make the folder, and give it (what is in it last) to its owner."""
-    if found is None:
+def settle(path: str, present: dict[str, int] | None, wanted: dict[str, int], known: bool) -> None:
+    """Make the folder, and give it to its owner, with its content first."""
+    if present is None:
         os.mkdir(path, 0o700)
-    elif known and found["uid"] != wanted["uid"]:
-        hand_over(path, found["uid"], wanted["uid"], wanted["gid"])
+    elif known and present["uid"] != wanted["uid"]:
+        hand_over(path, present["uid"], wanted["uid"], wanted["gid"])
     os.chown(path, wanted["uid"], wanted["gid"])
     os.chmod(path, wanted["mode"])
 
 
 def hand_over(path: str, before: int, uid: int, gid: int) -> None:
-    """Give what is in the folder to its new owner, as far as it belongs to the one before.
+    """Give the folder's content to its new owner, as far as it belongs to the one before.
 
-    By descriptors, as the one before could put links in our way.
+    It works by descriptors, because the owner before could put links in our way.
     """
     for _, folders, files, here in os.fwalk(path):
         for name in folders + files:
@@ -70,7 +69,7 @@ def hand_over(path: str, before: int, uid: int, gid: int) -> None:
 
 
 def refuse_others(path: str, owner: int, uid: int) -> None:
-    """Take nobody's folder away: a system's own (/var/lib), or a disk that others use too.
+    """Refuse to take a folder from others: one of the system's (/var/lib), or a disk that others use too.
 
     Raises:
         ValueError: it belongs to another, and not everything in it is the user's.
@@ -84,14 +83,16 @@ def refuse_others(path: str, owner: int, uid: int) -> None:
 
 
 def account(uid: int) -> str:
+    """Return a user's name, or their number where they have none here."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
 
 
-def described(found: dict[str, int] | None) -> str:
-    return f"a folder of {found['uid']}:{found['gid']}, mode {found['mode']:04o}\n" if found else ""
+def described(folder: dict[str, int] | None) -> str:
+    """Return a folder's owner and mode as a line for a diff."""
+    return f"a folder of {folder['uid']}:{folder['gid']}, mode {folder['mode']:04o}\n" if folder else ""
 
 
 def main() -> None:
@@ -103,13 +104,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
+    parameters = module.params
     try:
         manifest = Manifest()
-        found = [ensure(manifest, given["role"], folder, module.check_mode) for folder in given["folders"]]
+        diffs = [ensure(manifest, parameters["role"], folder, module.check_mode) for folder in parameters["folders"]]
     except (OSError, ValueError, KeyError) as error:
         module.fail_json(msg=str(error))
-    diff = [one for one in found if one is not None]
+    diff = [one for one in diffs if one is not None]
     module.exit_json(changed=bool(diff), paths=[one["before_header"] for one in diff], diff=diff)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module for a node that gets the training image from another one, through an SSH connection to it.
+"""Ansible module: fetches the training image from another node, through an SSH connection to it.
 
 `offer` is what `ringmaster_image_serve` returned there. The engine verifies what arrives: it is named by digest.
 """
@@ -35,7 +35,7 @@ def check_room(engine: Engine, offer: dict[str, Any]) -> None:
 
 
 def make_way() -> None:
-    """Stop the registry that an interrupted delivery left on this node: it has the port that the tunnel needs.
+    """Stop the registry that an interrupted delivery left on this node: it holds the port that the tunnel needs.
 
     Raises:
         ValueError: other nodes fetch from it.
@@ -47,10 +47,10 @@ def make_way() -> None:
 
 
 def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Pull it, name it and write down what it is; return what the engine knows of it.
+    """Pull the image, name it and record it; return what the engine knows of it.
 
     Raises:
-        ValueError: it can't be had, or is not the source's.
+        ValueError: it can't be fetched, or is not the source's.
     """
     offer = parameters["offer"]
     make_way()
@@ -60,25 +60,25 @@ def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dic
     manifest.note(ROLE, "image", offer["name"])
     with Tunnel(parameters["user"], parameters["source"]) as tunnel:
         run("pull", offer["name"], home="/", seconds=parameters["seconds"], keep=tunnel.keep)
-    found = engine.inspect(offer["name"])
-    if found is None or found["Id"] not in offer["ids"]:
-        raise ValueError(f"the image that arrived is {found and found['Id']}, not {parameters['source']}'s")
-    engine.tag(found["Id"], name)  # one without a tag would go with the next `docker image prune`
-    record(manifest, parameters["reference"], found["Id"], offer["name"])
-    return found
+    image = engine.inspect(offer["name"])
+    if image is None or image["Id"] not in offer["ids"]:
+        raise ValueError(f"the image that arrived is {image and image['Id']}, not {parameters['source']}'s")
+    engine.tag(image["Id"], name)  # the next `docker image prune` would remove one without a tag
+    record(manifest, parameters["reference"], image["Id"], offer["name"])
+    return image
 
 
 def deliver(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Do all of it; what another delivery has brought meanwhile is not fetched again."""
+    """Do all of it; an image that another delivery has brought meanwhile is not fetched again."""
     started = time.monotonic()
     manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     present = find_image(engine, parameters["reference"])
-    found = present or fetch(manifest, engine, parameters)
-    forget_old(manifest, engine, found["Id"])
+    image = present or fetch(manifest, engine, parameters)
+    forget_old(manifest, engine, image["Id"])
     return {
         "changed": present is None,
         "took_s": None if present else round(time.monotonic() - started, 1),
-        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], found)},
+        "ansible_facts": {"ringmaster_image": describe(parameters["reference"], image)},
     }
 
 
@@ -102,7 +102,7 @@ def main() -> None:
     except (OSError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
         module.fail_json(
             msg=f"can't fetch the image from {module.params['source']}: {error}. "
-            "Mend that, then `make provision TAGS=train_image` goes on"
+            "Correct that, then `make provision TAGS=train_image` goes on"
         )
     module.exit_json(**result)
 

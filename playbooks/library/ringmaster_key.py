@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: an SSH key of the node's own for its SSH user, made here; the private half never leaves the node."""
+"""Ansible module: makes an SSH key of the node's own for its SSH user; the private half never leaves the node."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import subprocess
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster.core.disk import make_folder
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 from ansible.module_utils.ringmaster.ssh.node_key import derived, is_ours, is_same, public_file, remove, temporary
 
-# ssh's own name; the other one where the user has a key (or half of one) of that name.
+# ssh's default name, and another one where the user has a key (or half of one) of that name.
 _NAMES = ("id_ed25519", "ringmaster_ed25519")
 _MARK = "ringmaster "
 
 
 def ensure(manifest: Manifest, role: str, user: str, comment: str, check: bool) -> tuple[bool, str | None]:
-    """Return whether something was changed, and the public half (None: check mode would make one).
+    """Return whether something was changed, and the public half (None where check mode would make one).
 
     Raises:
         ValueError: no name is left for a key.
@@ -47,7 +46,7 @@ def ensure(manifest: Manifest, role: str, user: str, comment: str, check: bool) 
 
 
 def place_for(manifest: Manifest, role: str, folder: str) -> str:
-    """Return where a new key goes: where nothing lies, but perhaps a public half that was ours.
+    """Return the path of a new key: one where nothing lies, except perhaps a public half that was ours.
 
     Raises:
         ValueError: others' keys lie at both places.
@@ -57,11 +56,11 @@ def place_for(manifest: Manifest, role: str, folder: str) -> str:
         free = not os.path.lexists(f"{path}.pub") or (entry and is_same(public_file(path), entry["public"]))
         if free and not os.path.lexists(path):
             return path
-    raise ValueError(f"{' and '.join(_NAMES)} in {folder} are both taken by others' keys: move one of them away")
+    raise ValueError(f"{' and '.join(_NAMES)} in {folder} are both taken by keys of others: move one of them away")
 
 
 def _left_by_a_lost_manifest(folder: str) -> tuple[str, str] | None:
-    """Return path and public half of a key of our name and with our comment."""
+    """Return path and public half of a key that has our name and our comment."""
     path = os.path.join(folder, _NAMES[1])
     public = public_file(path)
     ours = public and " ".join(public.split()[2:]).startswith(_MARK) and is_same(derived(path), public)
@@ -71,7 +70,7 @@ def _left_by_a_lost_manifest(folder: str) -> tuple[str, str] | None:
 def _make(manifest: Manifest, role: str, path: str, account: pwd.struct_passwd, comment: str) -> str:
     """Make the key as the user and return its public half.
 
-    It is noted before it gets its name: of what lies there, only the noted key is ever taken for ours.
+    It is noted before it gets its name: only the noted key is ever taken for ours.
     """
     entry = manifest.note(role, "key", path, public=None)
     new = temporary(path)
@@ -81,7 +80,7 @@ def _make(manifest: Manifest, role: str, path: str, account: pwd.struct_passwd, 
     if public is None:
         raise ValueError(f"ssh-keygen has written no {new}.pub")
     if os.path.lexists(f"{path}.pub"):
-        os.unlink(f"{path}.pub")  # of the key that was noted until now
+        os.unlink(f"{path}.pub")  # that of the key that was noted until now
     entry["public"] = public
     manifest.save()
     os.rename(f"{new}.pub", f"{path}.pub")
@@ -124,13 +123,15 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    asked = module.params
+    parameters = module.params
     try:
-        changed, public = ensure(Manifest(), asked["role"], asked["user"], asked["comment"], module.check_mode)
+        changed, public = ensure(
+            Manifest(), parameters["role"], parameters["user"], parameters["comment"], module.check_mode
+        )
     except FileNotFoundError as error:
         module.fail_json(msg=f"{error.filename} is missing: apt-get install openssh-client")
     except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
-        module.fail_json(msg=f"no key for {asked['user']}: {error}")
+        module.fail_json(msg=f"no key for {parameters['user']}: {error}")
     module.exit_json(changed=changed, public_key=public)
 
 

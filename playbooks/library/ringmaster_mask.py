@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: makes lines of others comments, noted so that it can be undone."""
+"""Ansible module: turns lines of others into comments, noted so that it can be undone."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ansible.module_utils.ringmaster.names.masked_lines import with_masked
 
 
 def mask(role: str, path: str, lines: list[str], check: bool) -> dict[str, str] | None:
-    """Return the difference, or None where none of the lines is there."""
+    """Turn the lines into comments; return the difference, or None where the file has none of them."""
     old = read(path) or ""
     new = with_masked(old, lines)
     if new == old:
         return None
     if not check:
         Manifest().note(role, "mask", path)
-        found = os.stat(path)
-        write(path, new, mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+        status = os.stat(path)
+        write(path, new, mode=status.st_mode & 0o7777, uid=status.st_uid, gid=status.st_gid)
     return {"before_header": path, "after_header": path, "before": old, "after": new}
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/python
-"""Ansible module: installs packages with apt, noted so that `reset` purges exactly those that this brought.
+"""Ansible module: installs packages with apt, noted so that `reset` purges exactly the packages that it brought.
 
-Unlike `ansible.builtin.apt` it notes before it installs what will come along, goes on where it (or dpkg) was killed,
-waits for others' locks with their names at hand, and never upgrades, removes or marks what was there.
+Unlike `ansible.builtin.apt` it notes all packages that will come before it installs them, goes on where it (or dpkg)
+was killed, waits for others' locks and names their holders, and never upgrades, removes or marks what was there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AGAIN = "check its network and the sources in /etc/apt, and run provision again
 
 
 def missing(names: list[str], minimum: dict[str, str], have: dict[str, Package]) -> list[str]:
-    """Return those that aren't there, or are older than they may be."""
+    """Return the packages that are missing, or older than the minimum."""
     return [name for name in names if name not in have or not _good(have[name], minimum.get(name, "0"))]
 
 
@@ -27,7 +27,7 @@ def _good(package: Package, minimum: str) -> bool:
 
 
 def note(manifest: Manifest, role: str, plan: list[Step], names: list[str], have: dict[str, Package]) -> None:
-    """Write down what will come and was not there, before it comes."""
+    """Record the packages that will come and were not there, before they come."""
     entry = manifest.note(
         role,
         "packages",
@@ -49,7 +49,11 @@ def note(manifest: Manifest, role: str, plan: list[Step], names: list[str], have
 
 
 def planned(apt: Apt, names: list[str]) -> list[Step]:
-    """Return what would come; where the lists don't know all of it they are fetched first."""
+    """Return the packages that would come; fetch the lists first where they don't know all of them.
+
+    Raises:
+        UnknownPackageError: the fresh lists don't know them either.
+    """
     try:
         return apt.plan(names)
     except UnknownPackageError:
@@ -61,7 +65,11 @@ def planned(apt: Apt, names: list[str]) -> list[Step]:
 
 
 def install(apt: Apt, manifest: Manifest, role: str, names: list[str]) -> None:
-    """Download, note, install; lists that promise what the mirror no longer has are fetched anew, once."""
+    """Download, note, install; lists that promise what the mirror no longer has are fetched again, once.
+
+    Raises:
+        DownloadError: a download fails with the fresh lists too.
+    """
     have = packages()
     automatic = {name for name in names if name in have and have[name].installed} - apt.manual()
     plan = planned(apt, names)
@@ -80,7 +88,11 @@ def install(apt: Apt, manifest: Manifest, role: str, names: list[str]) -> None:
 
 
 def unhold(apt: Apt, manifest: Manifest, role: str, names: list[str], have: dict[str, Package]) -> None:
-    """Release what is too old and held by us; what the user holds is the user's to release."""
+    """Release packages that are too old and held by us.
+
+    Raises:
+        ValueError: the user holds one, which only the user may release.
+    """
     held = [name for name in names if name in have and have[name].wanted == "hold"]
     users = [name for name in held if manifest.find(role, "hold", name) is None]
     if users:
@@ -92,7 +104,7 @@ def unhold(apt: Apt, manifest: Manifest, role: str, names: list[str], have: dict
 
 
 def hold(apt: Apt, manifest: Manifest, role: str, names: list[str], check: bool) -> list[str]:
-    """Keep these at their version; holds that are there are their owner's, and stay."""
+    """Keep packages at their version; present holds are their owner's, and stay."""
     have = packages()
     free = [name for name in names if name in have and have[name].installed and have[name].wanted != "hold"]
     if free and not check:
@@ -108,9 +120,9 @@ def ensure(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
     apt, manifest = Apt(parameters["lock_timeout"]), Manifest()
     have = packages()
     wanted = missing(names, minimum, have)
-    mended = False
+    continued = False
     if wanted and not check:
-        mended = apt.mend()
+        continued = apt.finish_interrupted()
         wanted = missing(names, minimum, packages())
     if wanted and not check:
         unhold(apt, manifest, role, wanted, packages())
@@ -120,7 +132,7 @@ def ensure(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
             old = ", ".join(f"{name} below {minimum[name]}" if name in minimum else name for name in still)
             raise ValueError(f"its package sources have only {old}: add a source that has a newer one")
     held = hold(apt, manifest, role, parameters["hold"], check)
-    return {"changed": bool(wanted or mended or held), "installed": wanted, "held": held}
+    return {"changed": bool(wanted or continued or held), "installed": wanted, "held": held}
 
 
 def main() -> None:
@@ -129,9 +141,9 @@ def main() -> None:
         argument_spec={
             "role": {"type": "str", "required": True},
             "names": {"type": "list", "elements": "str", "default": []},
-            # Oldest version that will do, by package.
+            # The oldest version that is accepted, by package.
             "minimum": {"type": "dict", "default": {}},
-            # To be kept at their version, as far as they are there then.
+            # Packages to keep at their version, those that are installed then.
             "hold": {"type": "list", "elements": "str", "default": []},
             # Seconds to wait for others that hold apt's locks.
             "lock_timeout": {"type": "int", "default": 180},

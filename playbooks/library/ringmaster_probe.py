@@ -1,7 +1,7 @@
 #!/usr/bin/python
-"""Ansible module: looks at a node once, read-only, for all that the roles decide by. Sets `ansible_facts.ringmaster`.
+"""Ansible module: reads a node once, for everything that the roles decide by. Sets `ansible_facts.ringmaster`.
 
-It is the only task that touches a node that is as it shall be: everything else is decided from what it returns.
+It is the only task that touches a node on which nothing differs: everything else is decided from what it returns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ansible.module_utils.ringmaster.system.gpus import look_gpus
 from ansible.module_utils.ringmaster.system.look import look_system
 from ansible.module_utils.ringmaster.system.network import look_network
 
-# Blocks in files of others, and files of ours. A path that begins with ~ is in the SSH user's home.
+# Blocks in others' files, and files of ours. A path that begins with ~ is in the SSH user's home.
 BLOCKS = (
     "/etc/hosts",
     "/etc/nccl.conf",
@@ -41,27 +41,28 @@ WHOLE = (
 
 
 def files(home: str) -> dict[str, dict[str, Any] | None]:
-    """Return what we manage, by path: our block's text (None: no block) or the whole file's, mode and owner."""
-    found: dict[str, dict[str, Any] | None] = {}
+    """Return the files that we manage, by path: our block's text (None without one) or the file's, mode and owner."""
+    managed: dict[str, dict[str, Any] | None] = {}
     for path in (*BLOCKS, *WHOLE):
         real = path.replace("~", home, 1)
         text = read(real)
         if text is None:
-            found[real] = None
+            managed[real] = None
             continue
         seen = os.stat(real)
         shown = _block(text) if path in BLOCKS else text
-        found[real] = {"text": shown, "mode": f"{seen.st_mode & 0o7777:04o}", "owner": _name(seen.st_uid)}
-    return found
+        managed[real] = {"text": shown, "mode": f"{seen.st_mode & 0o7777:04o}", "owner": _name(seen.st_uid)}
+    return managed
 
 
 def public_key(manifest: Manifest) -> str | None:
-    """Return the public half of the key that we made for the SSH user; None too where another's lies in its place."""
+    """Return the public half of the key that we made for the SSH user; None also where another's lies in its place."""
     ours = (one for one in manifest.entries if one["kind"] == "key" and is_ours(one) and public_file(one["name"]))
     return next((str(one["public"]) for one in ours), None)
 
 
 def look(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return all facts of this node."""
     system = look_system()
     user = system["user"]
     manifest = Manifest(lock=False)
@@ -81,7 +82,10 @@ def look(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _block(text: str) -> str | None:
-    """A damaged block counts as none: who wants to write it, or take it out, then says so with the file's name."""
+    """Return our block's text.
+
+    A damaged block counts as none: the task that writes it, or takes it out, names the file and what is wrong.
+    """
     try:
         return block_of(text)
     except ValueError:
@@ -110,10 +114,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        found = look(module.params)
+        facts = look(module.params)
     except (OSError, ValueError, KeyError) as error:
         module.fail_json(msg=f"can't look at this node: {error}")
-    module.exit_json(changed=False, ansible_facts={"ringmaster": found})
+    module.exit_json(changed=False, ansible_facts={"ringmaster": facts})
 
 
 if __name__ == "__main__":

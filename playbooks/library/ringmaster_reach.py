@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: logs in at other nodes by SSH as whoever runs it, strictly, knowing only what the machine knows."""
+"""Ansible module: logs in at other nodes by SSH as the user who runs it, trusting only the machine's own host keys."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ansible.module_utils.basic import AnsibleModule
 
-# No file of the user's helps: only the pinned keys of the machine count.
+# The user's own files don't count, only the machine's pinned keys.
 _SSH = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile=none"]
-# How many at a time: every node does this at once, and an sshd refuses at random when more than ten log in.
+# How many at a time: all nodes do this at once, and sshd refuses logins at random when there are more than ten.
 _AT_ONCE = 3
 _TRIES = 3
 

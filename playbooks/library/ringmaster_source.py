@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: adds vendors' package sources with their signing keys, noted; only if a key is the one expected."""
+"""Ansible module: adds vendors' package sources with their signing keys, noted, if each key is the expected one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.ringmaster.core.disk import make_folder, read, state_of, write
-from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.disk import read, state_of, write
+from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 from ansible.module_utils.ringmaster.packages.signing_key import fingerprint
 
 _TRIES = 3
@@ -19,10 +19,10 @@ _SOURCE = ("path", "text", "key_path", "key_url", "fingerprint", "variable", "ot
 
 
 def fetch(address: str) -> str:
-    """Return what is there; tried again, as a line that is being set up fails for moments.
+    """Return the text at an address. It tries again, because a connection that is being set up fails for moments.
 
     Raises:
-        OSError: it can't be had.
+        OSError: it can't be fetched.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -40,7 +40,7 @@ def signing_key(source: dict[str, str]) -> str:
     """Return the vendor's key.
 
     Raises:
-        ValueError: it can't be fetched, or is another one.
+        ValueError: it can't be fetched, or is another key.
     """
     address, expected = source["key_url"], source["fingerprint"].replace(" ", "")
     try:
@@ -50,10 +50,10 @@ def signing_key(source: dict[str, str]) -> str:
         raise ValueError(
             f"{address} can't be fetched ({reason}): let this node reach it, or {source['otherwise']}"
         ) from error
-    found = fingerprint(key)
-    if found != expected:
+    actual = fingerprint(key)
+    if actual != expected:
         raise ValueError(
-            f"{address} is not the key that is known (its fingerprint is {found or 'unreadable'}, not {expected}): "
+            f"{address} is not the expected key (its fingerprint is {actual or 'unreadable'}, not {expected}): "
             f"find out why; the role's variable {source['variable']} says which key is accepted"
         )
     return key

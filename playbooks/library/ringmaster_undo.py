@@ -1,8 +1,8 @@
 #!/usr/bin/python
 """Ansible module: takes back what a role changed on this node, from the node's manifest, the newest change first.
 
-What can't be taken back stays in the manifest, with the reason, and the rest is done all the same; at the end of a
-reset the module is called without a role, and fails where anything was left.
+A change that can't be taken back stays in the manifest, with the reason, and the rest goes on. At the end of a reset
+the module is called without a role, and fails where anything is left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
 def take_back(manifest: Manifest, role: str, keep: list[str], check: bool) -> tuple[list[str], list[str]]:
     """Return what was taken back (in check mode: would be), and what could not be, with the reason.
 
-    The reason stands in the entry too, for the report at the end: other roles are taken back all the same.
+    The reason is kept in the entry too, for the report at the end: other roles are still taken back.
     """
     done, problems = [], []
     for entry in manifest.of_role(role):
@@ -70,7 +70,7 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            # Without one: only say what could not be taken back, and fail then.
+            # Without a role: only report what could not be taken back, and fail if there is anything.
             "role": {"type": "str", "default": ""},
             "keep": {"type": "list", "elements": "str", "default": []},
         },
@@ -83,7 +83,7 @@ def main() -> None:
     if not module.params["role"]:
         left = leftovers(manifest)
         if left:
-            module.fail_json(msg=f"could not be taken back: {'; '.join(left)}; mend it there, and reset again")
+            module.fail_json(msg=f"could not be taken back: {'; '.join(left)}; correct that there, and reset again")
         module.exit_json(changed=False)
     done, problems = take_back(manifest, module.params["role"], module.params["keep"], module.check_mode)
     module.exit_json(changed=bool(done), taken_back=done, left=problems)

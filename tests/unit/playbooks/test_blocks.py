@@ -1,4 +1,4 @@
-"""Blocks in files of others: whatever a file held, taking the block out gives its bytes back."""
+"""Blocks in others' files: whatever a file held, taking the block out gives its bytes back."""
 
 import pytest
 from ansible.module_utils.ringmaster.core.blocks import BEGIN, END, block_of, with_block, without_block

@@ -114,10 +114,10 @@ def test_refused_lines_and_unreachable(tmp_path: Path, monkeypatch: pytest.Monke
     found = json.loads((tmp_path / "result").read_text())
     assert found["refused"]
     assert {name: (row["state"], row["why"]) for name, row in found["nodes"].items()} == {
-        "a": ("ok", "nothing wrong here; not touched, as another node was refused"),
+        "a": ("ok", "nothing wrong here; not touched, because another node was refused"),
         "b": ("refused", "no sudo: mend it"),
         "c": ("unreachable", "timed out"),
-        "d": ("ok", "nothing wrong here; not touched, as another node was refused"),
+        "d": ("ok", "nothing wrong here; not touched, because another node was refused"),
     }
 
 

@@ -1,11 +1,11 @@
-"""What is done about a node's engine: plans compared by what they hold, without a node."""
+"""Plans for a node's engine, without a node."""
 
 import json
 from typing import Any
 
 import pytest
 import yaml
-from engine import engine_findings, engine_plan
+from docker_engine import engine_findings, engine_plan
 
 from launcher.base.paths import ROOT
 
@@ -47,7 +47,7 @@ def bare(**changes: Any) -> dict[str, Any]:
 
 
 def ready(**changes: Any) -> dict[str, Any]:
-    """A node that is as it shall be."""
+    """A node on which nothing differs."""
     engine = {"present": True, "cli": True, "version": "20.10.24", "answers": True, "user_in_group": True}
     packages = {"docker.io": "20.10.24+dfsg1-1", "containerd": "1.6.20~ds1-1", "runc": "1.1.5+ds1-1"}
     return bare(
@@ -212,7 +212,7 @@ def test_a_snap_and_a_swarm_are_refused_with_the_way_out() -> None:
     ("changes", "info", "says"),
     [
         ({}, None, "doesn't answer"),
-        ({}, {**INFO, "ServerVersion": "19.03.1"}, "20.10 is needed"),
+        ({}, {**INFO, "ServerVersion": "19.03.1"}, "20.10 or newer is needed"),
         ({}, {**INFO, "LiveRestoreEnabled": False}, "live-restore"),
         ({"engine": {"tcp": ["any address, port 2375"]}}, INFO, "over TCP (any address, port 2375)"),
         ({"engine": {"user_in_group": False}}, INFO, "ops isn't in the group docker"),

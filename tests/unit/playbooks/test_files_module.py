@@ -1,4 +1,4 @@
-"""Writing files so that they can be taken back: each kind there and back again."""
+"""Writing files so that they can be taken back: each kind is written, and taken back."""
 
 import errno
 import getpass
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ringmaster_files
 import ringmaster_undo
+from ansible.module_utils.ringmaster.core.disk import replacing
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 
 
@@ -149,6 +150,20 @@ def test_a_link_that_leads_nowhere_yet_stays(tmp_path: Path, manifest: Manifest)
     reset(manifest)
     assert link.is_symlink()
     assert not target.exists()
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path, part = tmp_path / "file", tmp_path / "part"
+    path.write_text("old")
+    with pytest.raises(OSError, match="No space"), replacing(str(path), str(part)):
+        part.write_text("ne")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert path.read_text() == "old"
+    assert not part.exists()
+    with replacing(str(path), str(part)):
+        part.write_text("new")
+    assert path.read_text() == "new"
+    assert not part.exists()
 
 
 def test_what_a_killed_write_left_goes_too(tmp_path: Path, manifest: Manifest) -> None:

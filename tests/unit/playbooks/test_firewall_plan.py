@@ -1,4 +1,4 @@
-"""Who shall be let in, and when a node is left alone."""
+"""Which addresses the firewall lets in, and when a node is left alone."""
 
 from typing import Any
 

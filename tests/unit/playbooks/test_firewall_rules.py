@@ -1,4 +1,4 @@
-"""What is written into ufw's files, and that it comes out again without a trace."""
+"""Our rules in ufw's files, and that they come out again without a trace."""
 
 import base64
 

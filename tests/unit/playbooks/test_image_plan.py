@@ -1,4 +1,4 @@
-"""Which nodes miss the training image, which hands it on, and what is said of it."""
+"""Which nodes lack the training image, which node hands it on, and the lines about it."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_a_broken_record_is_one_line_that_names_it(tmp_path: Path, text: bytes, 
     record.write_bytes(text)
     problem = image_problem(recorded_image(str(record)))
     assert problem.startswith(f"the image's record {record} {what}")
-    assert problem.endswith(": mend it, remove it, or make the image again")
+    assert problem.endswith(": correct it, remove it, or make the image again")
     assert len(problem.splitlines()) == 1
 
 

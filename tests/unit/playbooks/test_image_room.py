@@ -1,4 +1,4 @@
-"""How much room an image takes while it arrives: only what isn't there already."""
+"""How much room an image takes while it arrives: only its missing layers count."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
-"""Where jobs and data lie: which folders are made and for whom, what is refused, what is said."""
+"""Where jobs and data lie: which folders are made and for whom, which are refused, and the messages."""
 
 from typing import Any
 
 import pytest
-from folders import folders_findings, folders_plan, uncollected_line
+from job_folders import folders_findings, folders_plan, uncollected_line
 
 JOBS, DATA = "/var/lib/ringmaster/jobs", "/var/lib/ringmaster/data"
 OURS = {"mode": "0700", "uid": 1000, "gid": 1001}
@@ -52,7 +52,7 @@ def test_what_is_missing_is_said_before_the_command_that_mends_it() -> None:
 
 def test_a_folder_that_its_owner_cannot_reach_is_named() -> None:
     (said,) = folders_findings(fact(), plan(), [DATA])
-    assert said.startswith(f"{DATA} can't be written to by 1000:1001")
+    assert said.startswith(f"1000:1001, who runs the jobs, can't write to {DATA}: ")
 
 
 @pytest.mark.parametrize(

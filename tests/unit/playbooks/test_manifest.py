@@ -49,7 +49,7 @@ def test_its_folder_stays_while_jobs_are_in_it(path: Path) -> None:
 def test_a_damaged_one_is_an_error_not_an_empty_one(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("{")
-    with pytest.raises(ValueError, match="what reset takes back"):
+    with pytest.raises(ValueError, match="reset takes back what it lists"):
         Manifest(str(path))
 
 

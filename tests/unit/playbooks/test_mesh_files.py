@@ -1,11 +1,11 @@
-"""Who may come in from where, whose host key is whose, and which of the texts a node doesn't have yet."""
+"""Who may log in from where, which host keys the nodes have, and which of the texts a node lacks."""
 
 from typing import Any
 
 import pytest
 from files import changed_files
-from mesh import mesh_files, mesh_targets
 from nodes import proved
+from ssh_mesh import mesh_files, mesh_targets
 
 KEY = "ssh-ed25519 AAAA{} somebody"
 NAMES = {"n1": ["n1"], "n2": ["n2", "gpu2"], "n3": ["n3"]}

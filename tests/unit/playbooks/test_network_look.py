@@ -59,9 +59,9 @@ def test_what_the_user_gives_wins(interface: str, address: str, chosen: tuple[st
 @pytest.mark.parametrize(
     ("interface", "address", "says"),
     [
-        ("eth7", "", "there is no interface 'eth7' here, but lo, docker0, eth0, eth1: mend ringmaster_interface"),
+        ("eth7", "", "there is no interface 'eth7' here, but lo, docker0, eth0, eth1: correct ringmaster_interface"),
         ("", "10.5.5.5", "no interface here has the address 10.5.5.5"),
-        ("eth1", "10.0.0.1", "there is eth1 10.1.0.1"),
+        ("eth1", "10.0.0.1", "only eth1 10.1.0.1"),
     ],
 )
 def test_what_the_user_gives_must_be_there(interface: str, address: str, says: str) -> None:

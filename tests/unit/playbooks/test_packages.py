@@ -1,4 +1,4 @@
-"""What dpkg and apt say, how it is read, and what of it becomes ours to take back. No package is touched."""
+"""How dpkg's and apt's output is read, and which packages become ours to take back. No package is touched."""
 
 import base64
 import subprocess

@@ -1,10 +1,10 @@
-"""The shared folder: what is written on head and clients, for nodes that are away too, and never for everybody."""
+"""The shared folder: the files of head and clients, also for nodes that are away, and never for everybody."""
 
 from typing import Any
 
 import pytest
 from files import changed_files
-from shared import EXPORTS, FSTAB, shared_mount, shared_plan
+from shared_fs import EXPORTS, FSTAB, shared_mount, shared_plan
 
 SETTINGS = {"head": "n1", "folder": "/srv/data", "export_options": "rw,sync", "mount_options": "rw,hard"}
 ADDRESSES = {f"n{number}": f"192.0.2.{number}" for number in (1, 2, 3)}
@@ -115,7 +115,7 @@ def test_a_head_that_is_away_is_kept_or_found_by_its_address() -> None:
     assert written("n2", new) == {FSTAB: "192.0.2.1:/srv/data /srv/data nfs rw,hard 0 0\n"}
     assert not plan("n2", new)["mount"]
     assert plan("n2")["mount"]
-    assert "where n1 (shared_fs_head) is isn't known" in plan("n2", new, {**ADDRESSES, "n1": "127.0.0.1"})["problem"]
+    assert "address of n1 (shared_fs_head) isn't" in plan("n2", new, {**ADDRESSES, "n1": "127.0.0.1"})["problem"]
 
 
 def test_another_folder_is_mounted_instead() -> None:

@@ -1,1 +1,1 @@
-"""The manifest of what provisioning changed, blocks in files of others, disks."""
+"""The manifest of what provisioning changed, blocks in others' files, writing whole files, and the probe."""

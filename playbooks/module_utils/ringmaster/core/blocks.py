@@ -1,4 +1,4 @@
-"""Blocks of ours in files of others. Pure: text in, text out."""
+"""Our blocks in files that belong to others. Pure: text in, text out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ END = "# END ringmaster"
 
 
 def block_of(text: str) -> str | None:
-    """Return what stands between the markers, or None where there is no block.
+    """Return the text between the markers, or None where there is no block.
 
     Raises:
-        ValueError: a marker stands alone, or twice.
+        ValueError: a marker is alone, or there twice.
     """
     lines = text.splitlines(keepends=True)
     span = _span(lines)
@@ -18,7 +18,7 @@ def block_of(text: str) -> str | None:
 
 
 def with_block(text: str, block: str, *, top: bool) -> str:
-    """Return `text` with the block: where it stands already, else above everything, else at the end."""
+    """Return `text` with the block: in its present place, or else above everything (`top`), or else at the end."""
     ours = f"{BEGIN}\n{_closed(block)}{END}\n"
     lines = text.splitlines(keepends=True)
     span = _span(lines)
@@ -44,7 +44,7 @@ def _span(lines: list[str]) -> tuple[int, int] | None:
     if not begins and not ends:
         return None
     if len(begins) != 1 or len(ends) != 1 or begins[0] > ends[0]:
-        raise ValueError(f"the markers '{BEGIN}' and '{END}' are not there once each, in this order: mend it by hand")
+        raise ValueError(f"the markers '{BEGIN}' and '{END}' must be there once each, in order: correct it by hand")
     return begins[0], ends[0]
 
 

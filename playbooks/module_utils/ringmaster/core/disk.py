@@ -1,18 +1,17 @@
-"""Writes files so that a crash leaves either the old or the new one, and keeps what isn't to change."""
+"""Reads files byte for byte, and writes them so that a crash leaves either the old file or the new one."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import os
-import pwd
+from collections.abc import Iterator
 from typing import Any
-
-from ansible.module_utils.ringmaster.core.manifest import Manifest
 
 
 def read(path: str) -> str | None:
-    """Return a file's text, byte for byte (what is no UTF-8 too); None where there is none."""
+    """Return a file's text, byte for byte (even where it is no UTF-8); None where there is no file."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
@@ -21,16 +20,17 @@ def read(path: str) -> str | None:
 
 
 def state_of(path: str) -> dict[str, Any] | None:
-    """Return all that is needed to bring a file back, or None where there is none."""
+    """Return all that is needed to bring a file back, or None where there is no file."""
     text = read(path)
     if text is None:
         return None
-    found = os.stat(path)
+    status = os.stat(path)
     content = base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
-    return {"content": content, "mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+    return {"content": content, "mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
 
 
 def text_of(state: dict[str, Any]) -> str:
+    """Return the text in what `state_of` returned."""
     return base64.b64decode(state["content"]).decode("utf-8", "surrogateescape")
 
 
@@ -40,43 +40,50 @@ def write(path: str, text: str, *, mode: int, uid: int, gid: int) -> None:
     A link is followed: dotfiles often are links into a repository.
     """
     path = os.path.realpath(path)
-    part = part_of(path)
     data = text.encode("utf-8", "surrogateescape")
     try:
-        _store(part, data, os.O_CREAT | os.O_TRUNC)
-        os.chown(part, uid, gid)
-        os.chmod(part, mode)
-        os.replace(part, path)
+        with replacing(path, part_of(path)) as part:
+            _store(part, data, os.O_CREAT | os.O_TRUNC)
+            os.chown(part, uid, gid)
+            os.chmod(part, mode)
     except OSError as error:
-        if os.path.exists(part):
-            os.unlink(part)
         if error.errno not in (errno.EBUSY, errno.EXDEV):
             raise
         _store(path, data, os.O_TRUNC)
+        flush(path)
+
+
+@contextlib.contextmanager
+def replacing(path: str, part: str) -> Iterator[str]:
+    """Give `part` to write a file at, which becomes `path` in one step once it is whole and on the disk.
+
+    Where writing it fails, `path` stays as it is and nothing is left at `part`; only a killed process leaves it there.
+    """
+    try:
+        yield part
+        flush(part)
+        os.replace(part, path)
+    except BaseException:
+        if os.path.lexists(part):
+            os.unlink(part)
+        raise
+
+
+def flush(*paths: str) -> None:
+    """Wait until files, or the names in folders, are on the disk."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def part_of(path: str) -> str:
-    """Return where a file's new text stands until it is whole; left there only by who was killed."""
+    """Return where a file's new text is written until it is whole."""
     return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.ringmaster")
 
 
 def _store(path: str, data: bytes, flags: int) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | flags, 0o600), "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def make_folder(manifest: Manifest, role: str, folder: str, *, mode: int, owner: str) -> None:
-    """Make a folder and those above it, each noted in the manifest; one that is there stays as it is.
-
-    The manifest's own comes with its first note, and goes with its last.
-    """
-    if os.path.isdir(folder) or folder == os.path.dirname(manifest.path):
-        return
-    make_folder(manifest, role, os.path.dirname(folder), mode=0o755, owner="root")
-    manifest.note(role, "folder", folder)
-    os.mkdir(folder)
-    account = pwd.getpwnam(owner)
-    os.chown(folder, account.pw_uid, account.pw_gid)
-    os.chmod(folder, mode)

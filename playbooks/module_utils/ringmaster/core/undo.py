@@ -1,4 +1,4 @@
-"""Takes back what was changed in files: kinds file, block, json, folder. Each can be repeated after an interruption."""
+"""Takes back changes of files: kinds file, block, json, folder. Each can be repeated after an interruption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible.module_utils.ringmaster.core.disk import part_of, read, text_of, wr
 
 
 def undo_file(entry: dict[str, Any]) -> None:
-    """Bring back the file that was there before, or none."""
+    """Bring back the file as it was before, or its absence."""
     path, before = entry["name"], entry["before"]
     _delete(part_of(path))
     if before is None:
@@ -21,7 +21,7 @@ def undo_file(entry: dict[str, Any]) -> None:
 
 
 def undo_block(entry: dict[str, Any]) -> None:
-    """Take our block out; what others have written around it since stays."""
+    """Take our block out; text that others have written around it since stays."""
     path, text = entry["name"], read(entry["name"])
     _delete(part_of(path))
     if text is None:
@@ -30,12 +30,12 @@ def undo_block(entry: dict[str, Any]) -> None:
     if not rest and not entry["existed"]:
         _delete(path)
     elif rest != text:
-        found = os.stat(path)
-        write(path, rest, mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+        status = os.stat(path)
+        write(path, rest, mode=status.st_mode & 0o7777, uid=status.st_uid, gid=status.st_gid)
 
 
 def undo_json(entry: dict[str, Any]) -> None:
-    """Take back each value that is still ours: byte for byte, where others have changed nothing since."""
+    """Take back each value that is still ours: byte for byte, unless others have changed something since."""
     path, before, text = entry["name"], entry["before"], read(entry["name"])
     _delete(part_of(path))
     if text is None:
@@ -45,12 +45,12 @@ def undo_json(entry: dict[str, Any]) -> None:
     if rest == old:
         undo_file(entry)
         return
-    found = os.stat(path)
-    write(path, json.dumps(rest, indent=4) + "\n", mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)
+    status = os.stat(path)
+    write(path, json.dumps(rest, indent=4) + "\n", mode=status.st_mode & 0o7777, uid=status.st_uid, gid=status.st_gid)
 
 
 def _taken_back(now: dict[str, Any], ours: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
-    """Return `now` with each value that is still ours as it was before (`old`); what others have set since stays."""
+    """Return `now` with each value that is still ours as before (`old`); values that others have set since stay."""
     rest = {}
     for key, value in now.items():
         if key not in ours:
@@ -69,7 +69,7 @@ def _taken_back(now: dict[str, Any], ours: dict[str, Any], old: dict[str, Any]) 
 
 
 def undo_folder(entry: dict[str, Any]) -> None:
-    """Remove a folder of ours, unless something of others is in it now."""
+    """Remove a folder of ours, unless something is in it now."""
     folder = entry["name"]
     if os.path.isdir(folder) and not os.listdir(folder):
         os.rmdir(folder)

@@ -1,4 +1,4 @@
-"""What of the user's lies in the engine's folder, and whether a reset would take it away: also while no engine runs."""
+"""Finds what the user owns in the engine's folder, and whether a reset would delete it; also while no engine runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Belongings:
-    """What is the user's, by name; what jobs have left is not."""
+    """Containers and volumes of the user, by name, without what jobs have left."""
 
     containers: list[str]
     volumes: list[str]
@@ -32,35 +32,35 @@ class Belongings:
 
 
 def belongings(folder: str = FOLDER) -> Belongings:
-    """Return what the engine says, or, where none answers, what lies in its folder."""
+    """Return what the engine lists, or, where no engine answers, what lies in its folder."""
     answers = ask("/containers/json?all=1", "/volumes")
     if answers is None:
         stored = _stored(folder)
         volumes = [os.path.basename(os.path.dirname(path)) for path in glob.glob(f"{folder}/volumes/*/")]
     else:
         stored = answers[0]
-        # Other drivers keep theirs elsewhere.
+        # Volumes of other drivers are kept elsewhere.
         volumes = [one["Name"] for one in answers[1].get("Volumes") or [] if one["Driver"] == "local"]
     return Belongings(names([one for one in stored if not job_names([one])]), sorted(volumes))
 
 
 def jobs_alive(folder: str = FOLDER) -> list[str]:
-    """Return the running jobs; with live-restore they also run while no engine does."""
+    """Return the running jobs; with live-restore they run on while no engine runs."""
     answers = ask(running_jobs())
     return job_names(answers[0] if answers else [one for one in _stored(folder) if one["Alive"]])
 
 
 def remedy() -> str:
-    """Return how the user gets at what is theirs."""
+    """Return how users can keep or remove what is theirs."""
     if shutil.which("dockerd") is None and process() is None:
-        return f"no engine is there any more: install one and remove them, or move {FOLDER} to another place"
+        return f"there is no engine any more: install one and remove them, or move {FOLDER} to another place"
     if process() is None:
         return "start the engine first (systemctl start docker) and remove them, or reset with KEEP_PACKAGES=1"
     return "remove them (docker rm, docker volume rm), or reset with KEEP_PACKAGES=1"
 
 
 def data_goes(manifest: Manifest, role: str, *, keep_packages: bool) -> bool:
-    """Tell whether reset would delete the folder: no engine stays, and there was nothing in it before us."""
+    """Return whether reset would delete the folder: no engine stays, and it was empty or missing before us."""
     entry = manifest.find(role, "engine", "docker.service")
     if entry is None:
         return False
@@ -79,7 +79,7 @@ def _ours_is_there(manifest: Manifest, role: str) -> bool:
 
 
 def _stored(folder: str) -> list[dict[str, Any]]:
-    """Return the containers as the engine lists them, from its own notes; one that can't be read by its ID."""
+    """Return the containers as the engine lists them, from its own notes; by its ID where those can't be read."""
     return [_container(path) for path in sorted(glob.glob(f"{folder}/containers/*/"))]
 
 
@@ -95,6 +95,6 @@ def _container(path: str) -> dict[str, Any]:
         return {"Names": [identity[:12]], "Labels": {}, "Alive": False}
 
 
-def _some(found: list[str]) -> str:
-    more = len(found) - _NAMED
-    return ", ".join(found[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

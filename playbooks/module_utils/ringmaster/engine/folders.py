@@ -1,4 +1,4 @@
-"""Deletes the engine's folders with what it has mounted in them; what somebody else has mounted is never emptied."""
+"""Deletes the engine's folders with its own mounts in them; the mounts of others are never emptied."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ class Mount:
     parent: str
     device: str
     root: str
-    """Which folder of the device is seen there."""
+    """The folder of the device that is mounted."""
     place: str
 
 
 def mounts(text: str) -> list[Mount]:
+    """Return the lines of mountinfo."""
     lines = (line.split(" ") for line in text.splitlines())
     return [Mount(one[0], one[1], one[2], _plain(one[3]), _plain(one[4])) for one in lines]
 
 
-def removable(path: str, found: list[Mount]) -> list[str]:
-    """Return the places to unmount, the deepest first: all below the path, and the path if it is mounted on itself.
+def removable(path: str, mounted: list[Mount]) -> list[str]:
+    """Return the places to unmount, the deepest first: all below the path, and the path where it is mounted on itself.
 
-    The engine does that to its folder, and leaves it so when it crashes. Another disk at the path is the user's.
+    The engine mounts its folder on itself, and leaves it so when it crashes. Another disk at the path is the user's.
     """
-    by_identity = {one.identity: one for one in found}
-    below = [one.place for one in found if one.place.startswith(path + "/")]
-    here = [one.place for one in found if one.place == path and _on_itself(one, by_identity.get(one.parent))]
+    by_identity = {one.identity: one for one in mounted}
+    below = [one.place for one in mounted if one.place.startswith(path + "/")]
+    here = [one.place for one in mounted if one.place == path and _on_itself(one, by_identity.get(one.parent))]
     return [*sorted(below, reverse=True), *here]
 
 
 def delete(path: str) -> None:
-    """Delete a file or a folder; another disk that has been mounted there since is left alone."""
+    """Delete a file or a folder, but nothing where another disk has been mounted since."""
     unmount(path)
     if os.path.isdir(path) and not os.path.ismount(path) and not os.path.islink(path):
         shutil.rmtree(path)
@@ -51,19 +52,19 @@ def delete(path: str) -> None:
 
 
 def clear(folder: str) -> None:
-    """Delete all that is in a folder."""
+    """Delete everything in a folder."""
     unmount(folder)
     for name in os.listdir(folder):
         delete(os.path.join(folder, name))
 
 
 def unmount(path: str) -> None:
-    """Unmount what the engine has mounted at and below a path.
+    """Unmount the engine's mounts at and below a path.
 
     Raises:
         ValueError: it can't be done.
     """
-    # Looked at anew each time: to unmount one may take others along.
+    # Read anew each time: unmounting one place may take others along.
     while places := removable(path, mounts(read(_MOUNTS) or "")):
         done = subprocess.run(["umount", "--lazy", places[0]], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -78,4 +79,4 @@ def _on_itself(mount: Mount, parent: Mount | None) -> bool:
 
 def _plain(path: str) -> str:
     """Return a path without mountinfo's escapes, such as \\040 for a space."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+    return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), path)

@@ -1,4 +1,4 @@
-"""What a node has of packages, container engine and NVIDIA's toolkit. Read-only, from files and the engine's socket."""
+"""Reads a node's packages, container engine and NVIDIA toolkit. Read-only, from files and the engine's socket."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import shutil
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.probe import LISTEN, socket_tables, sockets
 from ansible.module_utils.ringmaster.engine.socket import PIDFILE, ask, job_names, process, running_jobs
 from ansible.module_utils.ringmaster.packages.dpkg import Package, holder, packages, upstream
 
@@ -46,13 +47,12 @@ INTEREST = (
 )
 _ENGINES = ("docker.io", "docker-ce", "moby-engine")
 _TOOLKITS = ("nvidia-container-toolkit-base", "nvidia-container-toolkit")
-# Ports of Docker's swarm mode: the engine listens there too, but takes no orders.
+# Ports of Docker's swarm mode: the engine listens there too, but accepts no commands.
 _SWARM_PORTS = (2377, 7946)
-_LISTENING = "0A"
 
 
 def look_engine(user: str) -> dict[str, Any]:
-    """Return packages, engine, toolkit and running jobs; `user` is the one who shall be in the group docker."""
+    """Return packages, engine, toolkit and running jobs; `user` has to be in the group docker."""
     try:
         known = packages()
     except OSError:
@@ -86,22 +86,22 @@ def look_engine(user: str) -> dict[str, Any]:
 
 
 def stale() -> list[str]:
-    """Return what the running engine has not read yet, as it came after its start: configuration, toolkit."""
+    """Return what came after the running engine's start, so that it has not read it: configuration, toolkit."""
     if process() is None:
         return []
     started = os.stat(PIDFILE).st_mtime
     hook = shutil.which(HOOK)
-    found = []
+    unread = []
     if os.path.exists(CONFIG) and os.stat(CONFIG).st_mtime > started:
-        found.append(CONFIG)
-    # When it came into its folder, not when it was built.
+        unread.append(CONFIG)
+    # The time it came into its folder, not the time it was built.
     if hook is not None and os.lstat(hook).st_ctime > started:
-        found.append(hook)
-    return found
+        unread.append(hook)
+    return unread
 
 
 def in_group(user: str, group: str) -> bool:
-    """Tell whether the user may talk to the engine: as root always."""
+    """Return whether the user may talk to the engine; root always may."""
     try:
         account, found = pwd.getpwnam(user), grp.getgrnam(group)
     except KeyError:
@@ -110,7 +110,7 @@ def in_group(user: str, group: str) -> bool:
 
 
 def listening() -> list[str]:
-    """Return the TCP addresses at which the engine takes orders from whoever comes: there should be none."""
+    """Return the TCP addresses where the engine accepts commands from anyone: there should be none."""
     pid = process()
     if pid is None:
         return []
@@ -119,10 +119,8 @@ def listening() -> list[str]:
         with contextlib.suppress(OSError):
             held.add(os.readlink(link))
     allowed = {*_SWARM_PORTS, _metrics_port(read(CONFIG) or "{}")}
-    text = (read("/proc/net/tcp") or "") + (read("/proc/net/tcp6") or "")
-    sockets = [line.split() for line in text.splitlines()]
-    ours = [one for one in sockets if len(one) > 9 and one[3] == _LISTENING and f"socket:[{one[9]}]" in held]
-    ports = {int(one[1].rpartition(":")[2], 16): set(one[1].rpartition(":")[0]) == {"0"} for one in ours}
+    rows = [one for one in sockets(socket_tables()) if one.state == LISTEN and f"socket:[{one.inode}]" in held]
+    ports = {one.port: set(one.address) == {"0"} for one in rows}
     return [
         f"{'any address' if everywhere else 'one address'}, port {port}"
         for port, everywhere in sorted(ports.items())
@@ -131,7 +129,7 @@ def listening() -> list[str]:
 
 
 def apt_sources() -> list[str]:
-    """Return the addresses of all package sources, to add none twice (apt refuses two with different keys)."""
+    """Return the addresses of all package sources: apt refuses one that is added twice with different keys."""
     texts = (read(path) or "" for path in ("/etc/apt/sources.list", *glob.glob("/etc/apt/sources.list.d/*")))
     lines = (line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#"))
     return sorted({address for line in lines for address in re.findall(r"\bhttps?://\S+", line)})
@@ -148,6 +146,6 @@ def _version(here: dict[str, Package], candidates: tuple[str, ...]) -> str | Non
 
 
 def _needs_apparmor() -> bool:
-    """Where the kernel enforces AppArmor, the engine starts no container without this program."""
+    """Return whether the engine lacks the program without which it starts no container where AppArmor is enforced."""
     enforced = (read("/sys/module/apparmor/parameters/enabled") or "").startswith("Y")
     return enforced and shutil.which("apparmor_parser", path="/usr/sbin:/sbin:/usr/bin") is None

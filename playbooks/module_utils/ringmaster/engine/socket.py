@@ -30,7 +30,10 @@ class SocketConnection(http.client.HTTPConnection):
 
 
 def process() -> int | None:
-    """Return the running engine's pid. Looked at first: to connect would start one that its socket unit stands for."""
+    """Return the running engine's pid.
+
+    Ask this before connecting: a connection to the socket unit would start an engine that is stopped.
+    """
     try:
         with open(PIDFILE, encoding="ascii") as file:
             pid = int(file.read())
@@ -41,7 +44,7 @@ def process() -> int | None:
 
 
 def ask(*paths: str) -> list[Any] | None:
-    """Return the engine's answers, all over one connection; None where none runs, or it doesn't answer."""
+    """Return the engine's answers, all over one connection; None where no engine runs, or it doesn't answer."""
     if process() is None or not os.path.exists(SOCKET):
         return None
     connection = SocketConnection()

@@ -1,4 +1,4 @@
-"""Takes back what the engine left behind: kinds engine, group. Each can be repeated after an interruption."""
+"""Takes back what an engine leaves behind: kinds engine, group. Each can be repeated after an interruption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible.module_utils.ringmaster.engine.look import CONFIG
 from ansible.module_utils.ringmaster.engine.socket import ask, process
 from ansible.module_utils.ringmaster.packages.dpkg import packages
 
-# What an engine makes while it runs, and its packages leave. Folders of settings go only if they are empty then.
+# What an engine makes while it runs, and its packages leave. Folders of settings go only if they are empty.
 _DATA = (
     "/var/lib/docker",
     "/var/lib/containerd",
@@ -29,12 +29,12 @@ _DATA = (
     "/run/docker.pid",
     "/run/containerd",
 )
-# Stays where something of the user's needs it, with what is its own.
+# Stays, with what belongs to it, where something of the user's needs it.
 _CONTAINERD = ("containerd", "containerd.io")
 _CONTAINERDS = re.compile(r"/(var/lib|opt|run|etc)/(containerd|cni)(/.*)?")
 _SETTINGS = ("/etc/docker/key.json", "/etc/docker", "/etc/containerd", "/etc/cni/net.d", "/etc/cni")
 _SWITCHES = ("/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding")
-# The engine's own; not DOCKER_OUTPUT and the like, which an engine outside makes in a container that is a node.
+# The engine's own chains. An engine outside makes DOCKER_OUTPUT and the like in a container that is a node.
 _CHAIN = re.compile(r"DOCKER(-.*)?")
 _BRIDGE = re.compile(r"docker0|docker_gwbridge|br-[0-9a-f]{12}")
 _PROGRAMS = ("iptables", "ip6tables")
@@ -42,7 +42,7 @@ _TABLES = ("filter", "nat", "raw", "mangle")
 
 
 def before() -> dict[str, Any]:
-    """Return what has to be known of a node before it has an engine, to take all of it back."""
+    """Return what must be known of a node before it gets an engine, so that all of it can be taken back."""
     return {
         "present": shutil.which("dockerd") is not None,
         "paths": [path for path in (*_DATA, *_SETTINGS) if os.path.lexists(path)],
@@ -55,19 +55,19 @@ def before() -> dict[str, Any]:
 
 
 def undo_engine(entry: dict[str, Any]) -> None:
-    """Remove what an engine that is gone has left; one that is kept reads its old configuration."""
+    """Remove what an engine that is gone has left; an engine that stays reads its old configuration."""
     was = entry["before"]
     if _stays():
         _read_again()
         return
     if Manifest().find(entry["role"], "packages", "apt"):
-        raise ValueError("its packages have to be removed before")
+        raise ValueError("its packages have to be removed first")
     known = packages()
     shared = any(name in known and known[name].installed for name in _CONTAINERD)
     new = [name for name in bridges() if name not in was["bridges"]]
     for program in _PROGRAMS:
         _clean(program, new)
-        # The engine closes it to others where it opened forwarding; ufw has its own mind.
+        # Where the engine turned forwarding on, it closed it to others. With ufw on, the policy is ufw's.
         if was["forward"].get(program) == "ACCEPT" and not _ufw_enabled():
             _run(program, "-P", "FORWARD", "ACCEPT")
     for name in new:
@@ -86,7 +86,7 @@ def undo_engine(entry: dict[str, Any]) -> None:
 
 
 def undo_group(entry: dict[str, Any]) -> None:
-    """Take the user out of a group that we put them into."""
+    """Take the user out of a group that we added them to."""
     user, group = entry["user"], entry["name"]
     if user in (_members(group) or []):
         _run("gpasswd", "--delete", user, group)
@@ -97,8 +97,8 @@ def bridges() -> list[str]:
 
 
 def engine_rules(rules: list[str], interfaces: list[str]) -> list[str]:
-    """Return the rules outside of the engine's own chains that lead into those, or are about its bridges."""
-    found = []
+    """Return the rules outside of the engine's own chains that lead into those chains or name its bridges."""
+    leading = []
     for rule in rules:
         words = shlex.split(rule)
         if words[0] != "-A" or _CHAIN.fullmatch(words[1]):
@@ -106,12 +106,12 @@ def engine_rules(rules: list[str], interfaces: list[str]) -> list[str]:
         targets = [words[at + 1] for at, word in enumerate(words) if word == "-j"]
         cards = [words[at + 1] for at, word in enumerate(words) if word in ("-i", "-o")]
         if any(map(_CHAIN.fullmatch, targets)) or set(cards) & set(interfaces):
-            found.append(rule)
-    return found
+            leading.append(rule)
+    return leading
 
 
 def _stays() -> bool:
-    """Tell whether an engine stays, which may also be one that isn't in the path.
+    """Return whether an engine stays, which may be one that isn't in the path.
 
     Raises:
         ValueError: it is the one whose packages are gone.
@@ -153,17 +153,17 @@ def _ufw_enabled() -> bool:
 
 
 def _read_again() -> None:
-    """Restart the engine for its old configuration; with containers running it reads that at its next start.
+    """Restart the engine for its old configuration; while containers run, it reads that at its next start.
 
-    A reload doesn't do: it leaves what is no longer in the file as it is.
+    A reload is not enough: it keeps the settings that are no longer in the file.
     """
     if not _succeeds("systemctl", "cat", "docker.service"):
-        return  # whoever brought the engine starts it in another way
+        return  # whoever installed the engine starts it in another way
     answers = ask("/info")
     try:
         wanted = bool(json.loads(read(CONFIG) or "{}").get("live-restore"))
     except ValueError as error:
-        raise ValueError(f"{CONFIG} isn't valid JSON ({error}): mend it") from error
+        raise ValueError(f"{CONFIG} isn't valid JSON ({error}): correct it") from error
     if answers and answers[0]["LiveRestoreEnabled"] != wanted and not answers[0]["ContainersRunning"]:
         _run("systemctl", "reset-failed", "docker.service")
         _run("systemctl", "restart", "docker.service")

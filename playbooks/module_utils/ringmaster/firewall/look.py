@@ -1,4 +1,4 @@
-"""What the firewall is, from files alone: no program is started. Read-only; what can't be read is None."""
+"""Reads the firewall from files alone, without starting a program. Read-only; what can't be read is None."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.probe import LISTEN, socket_tables, sockets
 from ansible.module_utils.ringmaster.firewall.rollback import is_pending
 from ansible.module_utils.ringmaster.firewall.rules import (
     enabled,
@@ -19,7 +20,6 @@ from ansible.module_utils.ringmaster.firewall.rules import (
 )
 from ansible.module_utils.ringmaster.firewall.ufw import KIND, is_installed, read_files
 
-_LISTENING = "0A"
 _WANTS = "/etc/systemd/system/{}.target.wants/{}.service"
 _OTHERS = {
     "firewalld": _WANTS.format("multi-user", "firewalld"),
@@ -29,14 +29,14 @@ _OTHERS = {
 
 
 def look_firewall() -> dict[str, Any]:
-    """Return how ufw is set, which rules are ours, and where sshd listens."""
+    """Return ufw's settings, which rules are ours, and where sshd listens."""
     files = read_files()
     entry = next((one for one in Manifest(lock=False).entries if one["kind"] == KIND), None)
     return {
         "installed": is_installed(),
         "enabled": is_installed() and enabled(files),
         "incoming": incoming(files),
-        "ipv6": ipv6(files) or not is_installed(),  # as ufw comes
+        "ipv6": ipv6(files) or not is_installed(),  # ufw's default
         "ours": peers_let_in(files),
         "ssh": ssh_ports(files),
         "opens_ssh": opens_ssh(theirs(files, entry)),
@@ -47,49 +47,47 @@ def look_firewall() -> dict[str, Any]:
 
 
 def sshd_ports(proc: str = "/proc") -> list[int]:
-    """Return the TCP ports on which this machine's sshd waits for anyone (not for this machine alone)."""
-    listening = {}
-    for table in ("net/tcp", "net/tcp6"):
-        listening.update(listeners(_quietly(f"{proc}/{table}")))
+    """Return the TCP ports on which this machine's sshd listens for others, not just on loopback."""
+    listening = listeners(socket_tables(proc))
     root = _root(f"{proc}/self")
-    found = set()
+    ports = set()
     for process in filter(str.isdigit, os.listdir(proc)):
         folder = f"{proc}/{process}"
         if _quietly(f"{folder}/comm").strip() == "sshd" and _is_listener(folder) and _root(folder) == root:
-            found |= {listening[inode] for inode in _sockets(folder) if inode in listening}
-    return sorted(found)
+            ports |= {listening[inode] for inode in _sockets(folder) if inode in listening}
+    return sorted(ports)
 
 
-def listeners(table: str) -> dict[str, int]:
-    """Return the port of each listening socket in /proc/net/tcp or tcp6, by inode; those on loopback left out."""
-    found = {}
-    for line in table.splitlines()[1:]:
-        fields = line.split()
-        address, _, port = fields[1].rpartition(":")
-        if fields[3] == _LISTENING and not _is_loopback(address):
-            found[fields[9]] = int(port, 16)
-    return found
+def listeners(tables: str) -> dict[str, int]:
+    """Return the port of each listening socket in the kernel's tables, by inode, without those on loopback."""
+    return {one.inode: one.port for one in sockets(tables) if one.state == LISTEN and not _is_loopback(one.address)}
 
 
 def _is_loopback(address: str) -> bool:
-    """The kernel prints words of 32 bits with the lowest byte first (on the processors that GPUs are sold with)."""
+    """Return whether an address is loopback's.
+
+    The kernel prints words of 32 bits with the lowest byte first (on the processors that GPUs are sold with).
+    """
     mapped = address.startswith("0" * 16 + "FFFF0000")
     return address == "0" * 24 + "01000000" or ((len(address) == 8 or mapped) and address.endswith("7F"))
 
 
 def _is_listener(folder: str) -> bool:
-    """A session of sshd listens too, for ports that a user has forwarded: it says whose it is, and isn't meant."""
+    """Return whether a process of sshd is the listener.
+
+    A session listens too, for ports that a user forwards: its title names the user.
+    """
     title = _quietly(f"{folder}/cmdline")
     return not title.startswith("sshd: ") or "[listener]" in title
 
 
 def _root(folder: str) -> tuple[int, int] | None:
-    """Return what tells a container's process (on the host's network, say) from this machine's."""
+    """Return what distinguishes a container's process (on the host's network, say) from this machine's."""
     try:
-        found = os.stat(f"{folder}/root/")
+        status = os.stat(f"{folder}/root/")
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _sockets(folder: str) -> list[str]:

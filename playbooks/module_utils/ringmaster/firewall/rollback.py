@@ -1,7 +1,7 @@
-"""The way back: how ufw was is stored on the node, and put back by the node itself unless the change is confirmed.
+"""The way back: ufw's old files are stored on the node, which puts them back by itself unless the change is confirmed.
 
-A timer does it after some seconds; a unit that only the next boot reads does it where the node reboots before. Both run
-the same script. Who moves the folder `pending` first, the script or the confirmation, has decided.
+A timer does that after some seconds. A unit that only the next boot reads does it where the node reboots before. Both
+run the same script. Whichever moves the folder `pending` first, the script or the confirmation, decides.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 
-from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.disk import flush, read
 from ansible.module_utils.ringmaster.core.manifest import STATE_FOLDER
 from ansible.module_utils.ringmaster.firewall.rules import PATHS
 from ansible.module_utils.ringmaster.system.look import connection
@@ -80,7 +80,10 @@ def is_pending() -> bool:
 
 
 def arm(seconds: int) -> None:
-    """Store how ufw's files are, and the connection that a proof must not come by; start the timer."""
+    """Store ufw's files as they are, and the connection that a proof must not come by; start the timer.
+
+    All of it is on the disk before the timer starts: whatever cuts the power from then on, the way back is there.
+    """
     part = PENDING + ".part"
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(part, mode=0o700)
@@ -90,12 +93,12 @@ def arm(seconds: int) -> None:
     for path, text in ((_SCRIPT, SCRIPT), (part + "/connection", _live()), (_BOOT_UNIT, BOOT)):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        _flush(path)
+        flush(path)
     os.rename(part, PENDING)
     os.makedirs(os.path.dirname(_BOOT_LINK), exist_ok=True)
     if not os.path.lexists(_BOOT_LINK):
         os.symlink(_BOOT_UNIT, _BOOT_LINK)
-    _flush(
+    flush(
         FOLDER, *(folder for folder, _, _ in os.walk(PENDING)), os.path.dirname(_BOOT_UNIT), os.path.dirname(_BOOT_LINK)
     )
     _stop_timer()
@@ -104,12 +107,12 @@ def arm(seconds: int) -> None:
 
 
 def is_proof() -> bool:
-    """Return whether we came by another connection than the change did (where there is none, SSH isn't used)."""
+    """Return whether this connection is another one than the change's, or none because SSH isn't used."""
     return connection() is None or _live() != read(_CONNECTION)
 
 
 def disarm() -> bool:
-    """Keep the change; return False where it was taken back already."""
+    """Keep the change; return False where the node has taken it back already."""
     try:
         os.rename(PENDING, FOLDER + "/confirmed")
     except OSError:
@@ -138,28 +141,20 @@ def roll_back() -> None:
 
 
 def _live() -> str:
-    """Return what tells the live SSH connection from others: both its ends."""
+    """Return both ends of the live SSH connection, which distinguish it from others."""
     return json.dumps(connection())
 
 
 def _copy(path: str, target: str) -> None:
-    found = os.stat(path)
+    status = os.stat(path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     shutil.copy2(path, target)
-    os.chown(target, found.st_uid, found.st_gid)
-    _flush(target)
-
-
-def _flush(*paths: str) -> None:
-    """Whatever cuts the power from now on, the way back is on the disk."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+    os.chown(target, status.st_uid, status.st_gid)
+    flush(target)
 
 
 def _stop_timer() -> None:
-    # It fails where no timer runs, which is just as well.
+    # It fails where no timer runs, which does no harm.
     subprocess.run(["systemctl", "stop", f"{_UNIT}.timer"], check=False, capture_output=True)
 
 

@@ -1,7 +1,7 @@
-"""What ufw's files say, and what they shall say. Pure: texts in, texts out.
+"""Reads ufw's files, and writes the texts that they should have. Pure: texts in, texts out.
 
-ufw keeps a rule as a line for itself (`### tuple ###`, with the comment in hexadecimal) and the iptables lines it
-stands for. Ours are found by their comment: `ringmaster <node>` lets a node in, `ringmaster` alone lets SSH in.
+ufw keeps a rule as a line for itself (`### tuple ###`, with the comment in hexadecimal) and the iptables lines that it
+means. Our rules are found by their comment: `ringmaster <node>` lets a node in, `ringmaster` alone lets SSH in.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PATHS = (DEFAULTS, CONF, RULES, RULES6)
 MODES = ("disabled", "cluster_only", "keep")
 
 Files = dict[str, Optional[str]]
-"""The text of each of PATHS; None where there is none."""
+"""The text of each of PATHS; None for a missing file."""
 Peers = dict[str, list[str]]
 """The addresses of each other node, by its name."""
 
 _POLICY = "DEFAULT_INPUT_POLICY"
-_CHANGED = ((DEFAULTS, _POLICY), (CONF, "ENABLED"))  # the settings that we change, beside the rules
+_CHANGED = ((DEFAULTS, _POLICY), (CONF, "ENABLED"))  # the settings that we change, besides the rules
 _INCOMING = {"ACCEPT": "allow", "DROP": "deny", "REJECT": "reject"}
 _OURS = "ringmaster"
 _TUPLE = "### tuple ### "
@@ -36,32 +36,33 @@ _END = "\n### END RULES ###\n"
 
 
 def enabled(files: Files) -> bool:
+    """Return whether ufw is switched on."""
     return _setting(files[CONF], "ENABLED").lower() == "yes"
 
 
 def incoming(files: Files) -> str | None:
-    """Return what becomes of connections that no rule is about: allow, deny or reject."""
+    """Return what happens to connections that no rule matches: allow, deny or reject."""
     return _INCOMING.get(_setting(files[DEFAULTS], _POLICY).upper())
 
 
 def ipv6(files: Files) -> bool:
-    """Return whether rules for IPv6 count (else ufw lets nothing in by it)."""
+    """Return whether rules for IPv6 count; without them ufw lets nothing in by IPv6."""
     return _setting(files[DEFAULTS], "IPV6").lower() == "yes"
 
 
 def opens_ssh(own: Files) -> bool:
-    """Return whether SSH needs rules of ours: not where it works by the user's own, which may be narrow on purpose."""
+    """Return whether SSH needs rules of ours: not where it works by the user's own, which may be strict on purpose."""
     return not (enabled(own) and incoming(own) in ("deny", "reject"))
 
 
 def peers_let_in(files: Files) -> Peers:
-    """Return whom our rules let in, by node."""
-    found: Peers = {}
+    """Return the addresses that our rules let in, by node."""
+    peers: Peers = {}
     for fields, comment in _our_tuples(files):
         _, _, node = comment.partition(" ")
         if node:
-            found.setdefault(node, []).append(fields[5])
-    return {node: sorted(addresses) for node, addresses in found.items()}
+            peers.setdefault(node, []).append(fields[5])
+    return {node: sorted(addresses) for node, addresses in peers.items()}
 
 
 def ssh_ports(files: Files) -> list[int]:
@@ -72,7 +73,7 @@ def ssh_ports(files: Files) -> list[int]:
 
 
 def theirs(now: Files, entry: dict[str, Any] | None) -> Files:
-    """Return the files as they would be without us: exactly as before, or with what the user has changed since."""
+    """Return the files as they would be without us: exactly as before, or with the user's changes since then."""
     own = {path: _without_ours(text) if path in (RULES, RULES6) else text for path, text in now.items()}
     if not entry or not entry["written"]:
         return own
@@ -86,10 +87,10 @@ def theirs(now: Files, entry: dict[str, Any] | None) -> Files:
 
 
 def wanted(own: Files, mode: str, peers: Peers, ports: list[int]) -> Files:
-    """Return the files that make the user's own what the mode asks for; `ports` are where sshd listens.
+    """Return the user's own files, changed as the mode asks; `ports` are those that sshd listens on.
 
     Raises:
-        ValueError: ufw's files aren't ufw's any more.
+        ValueError: ufw's files no longer have ufw's form.
     """
     files = dict(own)
     if mode == "disabled" and enabled(own):
@@ -107,11 +108,12 @@ def wanted(own: Files, mode: str, peers: Peers, ports: list[int]) -> Files:
 
 
 def record(files: Files) -> dict[str, str]:
-    """Return what the manifest keeps of files that we wrote: enough to see whether others have changed them since."""
+    """Return what the manifest keeps of the files that we wrote: enough to see whether others have changed them."""
     return {"digest": digest(files), **{name: _setting(files[path], name) for path, name in _CHANGED}}
 
 
 def digest(files: Files) -> str:
+    """Return a hash of all files."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
@@ -120,9 +122,9 @@ def _texts(states: dict[str, Any]) -> Files:
 
 
 def _setting(text: str | None, name: str) -> str:
-    """Return a shell variable's value as ufw reads it: the last one counts; empty where there is none."""
-    found = re.findall(rf"^{name}=(.*)$", text or "", re.MULTILINE)
-    return str(found[-1]).strip().strip("\"'") if found else ""
+    """Return a shell variable's value as ufw reads it: the last one counts; empty if it isn't set."""
+    values = re.findall(rf"^{name}=(.*)$", text or "", re.MULTILINE)
+    return str(values[-1]).strip().strip("\"'") if values else ""
 
 
 def _with_setting(text: str | None, name: str, value: str) -> str:
@@ -137,8 +139,8 @@ def _with_setting(text: str | None, name: str, value: str) -> str:
 def _our_tuples(files: Files) -> list[tuple[list[str], str]]:
     """Return our rules: ufw's fields (action, protocol, port, to, port, from, direction) and the comment."""
     lines = ((files[RULES] or "") + (files[RULES6] or "")).splitlines()
-    found = ((line[len(_TUPLE) :].split(), _comment(line)) for line in lines if line.startswith(_TUPLE))
-    return [(fields, comment) for fields, comment in found if len(fields) > 6 and _is_ours(comment)]
+    tuples = ((line[len(_TUPLE) :].split(), _comment(line)) for line in lines if line.startswith(_TUPLE))
+    return [(fields, comment) for fields, comment in tuples if len(fields) > 6 and _is_ours(comment)]
 
 
 def _comment(line: str) -> str:
@@ -172,12 +174,14 @@ def _without_ours(text: str | None) -> str | None:
 
 
 def _with_rules(text: str | None, rules: list[str]) -> str:
-    """Put rules below those that are there: the user's own are asked first."""
+    """Put rules below the present ones: the user's own are matched first."""
     old = text or ""
     for mark, place in ((_END, old.find(_END)), (_BEGIN, old.find(_BEGIN) + len(_BEGIN))):
-        if mark in old:  # files that were never written by ufw have no end mark, and no rules
+        if mark in old:  # files that ufw has never written have no end mark, and no rules
             return old[:place] + "".join(rules) + old[place:]
-    raise ValueError(f"ufw's rules have no line '{_BEGIN.strip()}': mend them with `ufw --force reset` (it drops them)")
+    raise ValueError(
+        f"ufw's rules have no line '{_BEGIN.strip()}': `ufw --force reset` repairs that (it drops all rules)"
+    )
 
 
 def _ssh_rules(ports: list[int], version: int) -> list[str]:

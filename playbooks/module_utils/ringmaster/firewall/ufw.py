@@ -1,4 +1,4 @@
-"""ufw on this node: its files, its program, and what the manifest knows of it."""
+"""ufw on this node: its files, its program, and its entry in the manifest."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def entry_of(manifest: Manifest, role: str) -> dict[str, Any] | None:
 
 
 def note(manifest: Manifest, role: str, own: Files) -> None:
-    """Write down how ufw is without us; `written` follows when the change is confirmed: without it nothing was kept."""
+    """Note how ufw is without us. `written` follows when the change is confirmed; without it nothing was kept."""
     states = {path: _state(path, text) for path, text in own.items()}
     entry = manifest.note(role, KIND, _NAME, before=states, written=None)
-    entry["before"] = states  # what others have changed since the last time counts as theirs too
+    entry["before"] = states  # changes of others since the last time count as theirs too
     manifest.save()
 
 
 def store(files: Files) -> None:
-    """Write those files that differ; mode and owner stay."""
+    """Write the files that differ; mode and owner stay."""
     for path, text in files.items():
-        found = state_of(path)
-        if text is not None and found is not None and text != read(path):
-            write(path, text, mode=found["mode"], uid=found["uid"], gid=found["gid"])
+        state = state_of(path)
+        if text is not None and state is not None and text != read(path):
+            write(path, text, mode=state["mode"], uid=state["uid"], gid=state["gid"])
 
 
 def restart(files: Files) -> None:
-    """Make the running firewall what the files say.
+    """Make the running firewall follow the files.
 
     Raises:
-        subprocess.CalledProcessError: with what ufw said, or it took too long.
+        subprocess.CalledProcessError: ufw fails, or takes too long; it holds ufw's output.
     """
-    # With all that it started, so that nothing of it goes on while the way back is taken.
+    # `timeout` ends all that it started: nothing of it goes on while the old files are put back.
     run(
         "timeout",
         "--kill-after=3",
@@ -70,13 +70,13 @@ def explain(error: Exception) -> str:
     """Return one line for the user."""
     if isinstance(error, subprocess.CalledProcessError):
         how = f"no end within {_PATIENCE_S} s" if error.returncode == 124 else f"exit status {error.returncode}"
-        said = (error.stderr or error.stdout or "").strip().splitlines() or [how]
-        return f"`{' '.join(error.cmd)[:80]}` fails: {said[-1]}"
+        lines = (error.stderr or error.stdout or "").strip().splitlines() or [how]
+        return f"`{' '.join(error.cmd)[:80]}` fails: {lines[-1]}"
     return str(error)
 
 
 def _state(path: str, text: str | None) -> dict[str, Any] | None:
-    found = state_of(path)
-    if found is None or text is None:
+    state = state_of(path)
+    if state is None or text is None:
         return None
-    return {**found, "content": base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()}
+    return {**state, "content": base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()}

@@ -1,4 +1,4 @@
-"""Takes back what was changed of ufw: kind firewall. The role's own tasks do it before, with a way back and a proof."""
+"""Takes back changes of ufw: kind firewall. The role's own tasks do it before this, with a way back and a proof."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.module_utils.ringmaster.firewall.ufw import is_installed, read_file
 
 
 def undo_firewall(entry: dict[str, Any]) -> None:
-    """Make ufw what it was, with what the user has changed since."""
+    """Make ufw what it was, with the user's changes since then."""
     if is_pending():
         roll_back()
     if not is_installed():

@@ -1,4 +1,4 @@
-"""The folders of jobs and data on this node: how they are, whose they are, and what in them nobody has fetched."""
+"""The folders of jobs and data on this node: their mode and owner, and the results in them that nobody has fetched."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
 
-# The manifest's kind: a folder that reset removes with all that is in it, if we made it.
+# The manifest's kind: a folder that reset removes with its content, if we made it.
 KIND = "store"
-# In a job's folder: its results were fetched.
+# This file in a job's folder says that its results were fetched.
 _COLLECTED = "collected"
 
 
 def attributes(path: str) -> dict[str, int] | None:
-    """Return a folder's mode, uid and gid; None where there is none."""
+    """Return a folder's mode, uid and gid; None without a folder."""
     if not os.path.isdir(path):
         return None
-    found = os.stat(path)
-    return {"mode": found.st_mode & 0o7777, "uid": found.st_uid, "gid": found.st_gid}
+    status = os.stat(path)
+    return {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
 
 
 def removable(entry: dict[str, Any]) -> bool:
-    """Tell whether reset removes it: we made it, and nobody has put a link to somewhere else in its place since."""
+    """Return whether reset removes it: we made it, and nobody has put a link in its place since."""
     return entry["before"] is None and os.path.isdir(entry["name"]) and not os.path.islink(entry["name"])
 
 
 def uncollected(entry: dict[str, Any]) -> list[str]:
-    """Return the folders of jobs that would be lost with this one: removable, and never fetched."""
+    """Return the folders of jobs that would be lost with this one: those without fetched results."""
     if not entry["jobs"] or not removable(entry):
         return []
-    with os.scandir(entry["name"]) as found:
-        jobs = [one.path for one in found if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
+    with os.scandir(entry["name"]) as entries:
+        jobs = [one.path for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
     return sorted(job for job in jobs if not os.path.lexists(os.path.join(job, _COLLECTED)))
 
 
 def mounted_in(folder: str) -> list[str]:
-    """Return what is mounted at a folder or below it: the disk of somebody, which is not ours to empty."""
+    """Return the mounts at a folder or below it: disks of others, which we must not empty."""
     lines = (read("/proc/self/mountinfo") or "").splitlines()
     return [place for place in (line.split()[4] for line in lines) if f"{place}/".startswith(f"{folder}/")]

@@ -1,4 +1,4 @@
-"""The folders of jobs and data: a part of the probe. Read-only."""
+"""Reads the folders of jobs and data: a part of the probe. Read-only."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def look_folders(paths: list[str], manifest: Manifest) -> dict[str, Any]:
 
 
 def _shown(path: str) -> dict[str, Any] | None:
-    found = attributes(path)
-    return {**found, "mode": f"{found['mode']:04o}"} if found else None
+    present = attributes(path)
+    return {**present, "mode": f"{present['mode']:04o}"} if present else None

@@ -11,7 +11,7 @@ from ansible.module_utils.ringmaster.folders.job_folders import mounted_in, remo
 
 
 def undo_store(entry: dict[str, Any]) -> None:
-    """Remove a folder of ours with what is in it; one that was there before gets its owner and mode back.
+    """Remove a folder of ours with its content; a folder from before us gets its owner and mode back.
 
     It is moved aside first: what a killed reset has half removed must not look like jobs that nobody has fetched.
 

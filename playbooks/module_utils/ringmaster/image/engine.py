@@ -1,6 +1,6 @@
-"""The node's Docker engine, as far as images go: its socket for questions, the `docker` command for transfers.
+"""The node's Docker engine and its images: the socket answers questions, the `docker` command transfers.
 
-The command brings what the socket doesn't: the logins that someone has made with `docker login`.
+Only the command has the logins that someone has made with `docker login`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MISSING, _CONFLICT = 404, 409
 
 
 class InUseError(ValueError):
-    """A container uses the image."""
+    """The image is used by a container."""
 
 
 class Engine:
-    """Questions and small orders. Each raises OSError where no engine answers, ValueError where it refuses."""
+    """Questions and small requests. Each raises OSError where no engine answers, ValueError where it refuses."""
 
     def __init__(self, path: str = SOCKET, timeout: float = 60) -> None:
         self.path = path
@@ -31,11 +31,11 @@ class Engine:
 
     def inspect(self, image: str) -> dict[str, Any] | None:
         """Return what the engine knows of an image (by name, name@digest or ID), or None."""
-        found: dict[str, Any] | None = self._call("GET", f"/images/{_quoted(image)}/json")
-        return found
+        answer: dict[str, Any] | None = self._call("GET", f"/images/{_quoted(image)}/json")
+        return answer
 
     def chains(self) -> list[list[str]]:
-        """Return the layers (their uncompressed digests, lowest first) of every image that is here."""
+        """Return the layers (uncompressed digests, lowest first) of every image on this node."""
         ids = {one["Id"] for one in self._call("GET", "/images/json") or []}
         return [found["RootFS"].get("Layers") or [] for found in map(self.inspect, ids) if found]
 
@@ -49,22 +49,22 @@ class Engine:
             raise ValueError(f"the engine has no image {image}")
 
     def untag(self, name: str) -> None:
-        """Take a name away, and the image with its last one; a name that isn't there is fine.
+        """Remove a name, and the image with its last one; a missing name is fine.
 
         Raises:
-            InUseError: a container uses it.
+            InUseError: a container uses the image.
         """
         self._call("DELETE", f"/images/{_quoted(name)}")
 
     def _call(self, method: str, path: str) -> Any:
-        """Return the answer, None where there is no such thing."""
+        """Return the answer; None where the engine has no such thing."""
         connection = SocketConnection(self.path, self.timeout)
         try:
             connection.request(method, path)
             answer = connection.getresponse()
             text = answer.read().decode(errors="replace")
         except http.client.HTTPException as error:
-            raise OSError(f"the Docker engine answers strangely: {error!r}") from error
+            raise OSError(f"the Docker engine sends no valid HTTP: {error!r}") from error
         except TimeoutError as error:
             raise OSError(
                 f"the Docker engine does not answer within {self.timeout:.0f} s: `journalctl -u docker` says why"
@@ -83,7 +83,7 @@ class Engine:
 
 
 def transfer(verb: str, name: str, home: str, timeout: float) -> subprocess.Popen[str]:
-    """Start `docker pull` or `docker push`, with the logins of the user whose home is given."""
+    """Start `docker pull` or `docker push`, with the logins of the user of that home."""
     words, environment = command(home, verb, "--quiet", name)
     return subprocess.Popen(
         ["timeout", str(int(timeout)), *words],
@@ -92,7 +92,7 @@ def transfer(verb: str, name: str, home: str, timeout: float) -> subprocess.Pope
 
 
 def command(home: str, *words: str) -> tuple[list[str], dict[str, str]]:
-    """Return `docker` with these words, and the environment in which it has the logins of the user of that home.
+    """Return the `docker` command with these words, and an environment with the logins of the user of that home.
 
     Raises:
         ValueError: it is not installed.

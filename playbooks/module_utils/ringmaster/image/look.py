@@ -1,4 +1,4 @@
-"""Whether the training image is on this node: a part of the probe."""
+"""Finds whether the training image is on this node: a part of the probe."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _SECONDS = 5
 
 
 def look_image(reference: str) -> dict[str, Any]:
-    """Return `image`: its `reference`, `id`, `digests`, `size_mb`, or None where it (or the engine) is not there.
+    """Return `image` (`reference`, `id`, `digests`, `size_mb`; None without it or an engine) and `image_serving`.
 
-    `image_serving` says whether the registry of a delivery, of whatever image, runs here.
+    The latter says whether the registry of a delivery runs here, whichever image it delivers.
     """
     return {"image": _present(reference), "image_serving": serving()}
 
 
 def _present(reference: str) -> dict[str, Any] | None:
-    if not reference or process() is None:  # a question would start an engine that is stopped
+    if not reference or process() is None:  # a question would start a stopped engine
         return None
     try:
-        found = find_image(Engine(timeout=_SECONDS), reference)
+        image = find_image(Engine(timeout=_SECONDS), reference)
     except (OSError, ValueError):
         return None
-    return describe(reference, found) if found else None
+    return describe(reference, image) if image else None

@@ -1,4 +1,4 @@
-"""How images are named, and the record of what was delivered here. The one place of the port and the folders."""
+"""Names of images, and the record of the image that was delivered here. The one place for the port and the names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.module_utils.ringmaster.image.engine import Engine
 
 ROLE = "train_image"
 PORT = 5870
-"""Of the registry on the source's loopback, and of each tunnel's end; the SSH mesh's keys may be forwarded to it."""
+"""The registry's on the source's loopback, and each tunnel's end; the keys of the SSH mesh may forward to it."""
 REPOSITORY = f"127.0.0.1:{PORT}/ringmaster/train"
 UNIT = "ringmaster-registry"
 RECORD = STATE_FOLDER + "/image.json"
@@ -21,49 +21,49 @@ _TAGGED = re.compile(r"(?P<name>.*?)(?::[^:/@]+)?@(?P<digest>sha256:[0-9a-f]{64}
 
 
 def canonical(reference: str) -> str:
-    """Return a reference by digest without the tag that it may carry too: the digest alone counts."""
-    found = _TAGGED.fullmatch(reference)
-    return f"{found['name']}@{found['digest']}" if found else reference
+    """Return a reference by digest without its tag, if it has one: the digest alone counts."""
+    parts = _TAGGED.fullmatch(reference)
+    return f"{parts['name']}@{parts['digest']}" if parts else reference
 
 
 def find_image(engine: Engine, reference: str) -> dict[str, Any] | None:
     """Return what the engine knows of the image that `reference` means on this node, or None.
 
-    Either the engine knows it by that reference, or it came from another node: then the record says what it is here.
+    Where the engine doesn't know the reference, the image may have come from another node: the record has its ID here.
     """
-    found = engine.inspect(canonical(reference))
-    if found is not None:
-        return found
+    image = engine.inspect(canonical(reference))
+    if image is not None:
+        return image
     known = recorded()
     return engine.inspect(str(known["id"])) if known.get("reference") == reference else None
 
 
 def recorded() -> dict[str, Any]:
-    """Return the record: `reference` (what was asked for), `id` (what it is here), `name` (by digest); {} for none."""
+    """Return the record: `reference` (as asked for), `id` (on this node), `name` (by digest); {} without a record."""
     try:
-        found = json.loads(read(RECORD) or "{}")
+        content = json.loads(read(RECORD) or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def record(manifest: Manifest, reference: str, image: str, name: str) -> None:
-    """Write down what `reference` means here; readable by all: whoever starts jobs is not root."""
+    """Record what `reference` means here, readable by all: the user who starts jobs is not root."""
     manifest.note(ROLE, "file", RECORD, before=state_of(RECORD))
     text = json.dumps({"reference": reference, "id": image, "name": name}, indent=1) + "\n"
     write(RECORD, text, mode=0o644, uid=0, gid=0)
 
 
 def serving() -> bool:
-    """Whether the registry of a delivery runs on this node; without asking systemd, as it is a part of the probe."""
+    """Return whether the registry of a delivery runs on this node. It asks no program, as it is a part of the probe."""
     return os.path.exists(f"/run/systemd/transient/{UNIT}.service")
 
 
-def describe(reference: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Return an image that is here as a fact, from what the engine says of it."""
+def describe(reference: str, image: dict[str, Any]) -> dict[str, Any]:
+    """Return the fact about an image on this node, from the engine's answer."""
     return {
         "reference": reference,
-        "id": found["Id"],
-        "digests": found.get("RepoDigests") or [],
-        "size_mb": found.get("Size", 0) // 1_000_000,
+        "id": image["Id"],
+        "digests": image.get("RepoDigests") or [],
+        "size_mb": image.get("Size", 0) // 1_000_000,
     }

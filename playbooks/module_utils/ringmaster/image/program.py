@@ -1,6 +1,6 @@
-"""The registry's program: the distribution's, unpacked and not installed.
+"""The registry's program: the distribution's, unpacked but not installed.
 
-Installed, its package would start a service that listens on every address, and need a mask against that before.
+Its package, once installed, starts a service that listens on every address, unless that is masked before.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+
+from ansible.module_utils.ringmaster.core.disk import replacing
 
 PACKAGE = "docker-registry"
 _INSTALLED = "/usr/bin/docker-registry"
@@ -24,37 +26,36 @@ _APT = (
 
 
 def provide(folder: str) -> str:
-    """Return the path of a registry program: the installed one, else one that is unpacked into `folder` once.
+    """Return the path of a registry program: the installed one, or else one that is unpacked into `folder` once.
 
     Raises:
-        ValueError: the distribution's archive doesn't give it.
+        ValueError: the distribution's archive doesn't provide it.
     """
     ours = os.path.join(folder, PACKAGE)
-    found = next((path for path in (_INSTALLED, ours) if os.path.exists(path)), None)
-    if found is not None:
-        return found
+    present = next((path for path in (_INSTALLED, ours) if os.path.exists(path)), None)
+    if present is not None:
+        return present
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(["dpkg-deb", "-x", _download(scratch), scratch], check=True, timeout=_SECONDS)
-        part = ours + ".part"
-        shutil.copy(scratch + _INSTALLED, part)
-    os.replace(part, ours)
+        with replacing(ours, ours + ".part") as part:
+            shutil.copy(scratch + _INSTALLED, part)
     return ours
 
 
 def _download(scratch: str) -> str:
-    """Return the package's file: with the node's own lists, else with fresh ones that leave the node's alone."""
+    """Return the package's file, found with the node's own lists, or else with fresh ones that don't replace them."""
     private = ["-o", f"Dir::Cache={scratch}/cache"]
     lists = [*private, "-o", f"Dir::State::Lists={scratch}/lists"]
     problem = _apt(scratch, *private, "download", PACKAGE)
     if problem:
         problem = _apt(scratch, *lists, "update") or _apt(scratch, *lists, "download", PACKAGE)
-    found = glob.glob(os.path.join(scratch, "*.deb"))
-    if not found:
+    archives = glob.glob(os.path.join(scratch, "*.deb"))
+    if not archives:
         raise ValueError(
-            f"the package {PACKAGE}, which hands the image on to the other nodes, can't be had ({problem}): "
-            "mend apt's sources on this node (Ubuntu: enable universe), or install it"
+            f"the package {PACKAGE}, which hands the image on to the other nodes, can't be fetched ({problem}): "
+            "correct apt's sources on this node (Ubuntu: enable universe), or install it"
         )
-    return found[0]
+    return archives[0]
 
 
 def _apt(scratch: str, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""Images of earlier deliveries: the one before stays, older ones would fill the disk."""
+"""Removes images of earlier deliveries, which would fill the disk; the one before the current image stays."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _KEPT = 2
 
 
 def forget_old(manifest: Manifest, engine: Engine, current: str) -> None:
-    """Remove the images that we brought here before the last but one, unless a container uses them.
+    """Remove the images that we delivered here, except the last two, unless a container uses them.
 
-    `current` is the ID of the image that is wanted now; names of it never count as old.
+    `current` is the ID of the image that is wanted now; its names never count as old.
     """
     names: dict[str, list[str]] = {}
     for entry in manifest.of_role(ROLE):
         if entry["kind"] == "image" and not entry.get("only_name"):
-            found = engine.inspect(entry["name"])
-            names.setdefault(found["Id"] if found else "", []).append(entry["name"])
+            image = engine.inspect(entry["name"])
+            names.setdefault(image["Id"] if image else "", []).append(entry["name"])
     names.pop("", None)
     names.pop(current, None)
     for old in list(names.values())[_KEPT - 1 :]:

@@ -1,4 +1,4 @@
-"""The registry on the node that hands its image on: a transient unit, on loopback only, there while it is needed."""
+"""The registry on the node that hands its image on: a transient unit, on loopback only, while it is needed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import write
 from ansible.module_utils.ringmaster.core.manifest import STATE_FOLDER, Manifest
+from ansible.module_utils.ringmaster.core.probe import ESTABLISHED, socket_tables, sockets
 from ansible.module_utils.ringmaster.image.names import PORT, REPOSITORY, ROLE, UNIT
 from ansible.module_utils.ringmaster.image.program import provide
 from ansible.module_utils.ringmaster.image.tunnel import answers
@@ -24,7 +25,7 @@ _CONFIG, _DATA = FOLDER + "/config.yml", FOLDER + "/data"
 _NAME = REPOSITORY.partition("/")[2]
 _TAGS = f"{_DATA}/docker/registry/v2/repositories/{_NAME}/_manifests/tags"
 _START_SECONDS = 15
-# Whoever started it may vanish: the next run stops it, and without one it ends by itself.
+# The run that started it may vanish: the next run stops it, and without one it ends by itself.
 _LIFE_SECONDS = 4 * 3600
 _SETTINGS = {
     "version": "0.1",
@@ -45,7 +46,7 @@ def start(manifest: Manifest, user: str) -> None:
 
     Raises:
         OSError: it doesn't answer, or something else has its port.
-        ValueError: its program can't be had.
+        ValueError: its program can't be fetched.
     """
     if _active():
         return
@@ -69,18 +70,17 @@ def start(manifest: Manifest, user: str) -> None:
 
 
 def stop() -> None:
+    """Stop it, if it runs."""
     subprocess.run(["systemctl", "stop", UNIT], capture_output=True, timeout=60)
 
 
 def in_use() -> bool:
-    """Whether someone is connected: another delivery than ours, once ours has ended."""
-    with open("/proc/net/tcp", encoding="utf-8") as table:
-        rows = [line.split() for line in table][1:]
-    return any(local.endswith(f":{PORT:04X}") and state == "01" for _, local, _, state, *_ in rows)
+    """Return whether someone is connected. Once our delivery has ended, that is another delivery."""
+    return any(row.port == PORT and row.state == ESTABLISHED for row in sockets(socket_tables()))
 
 
 def manifest_of(tag: str) -> tuple[str, dict[str, Any]]:
-    """Return a pushed image's manifest: its digest, and what is in it."""
+    """Return a pushed image's manifest: its digest and its content."""
     wanted = urllib.request.Request(
         f"http://127.0.0.1:{PORT}/v2/{_NAME}/manifests/{tag}", headers={"Accept": ", ".join(_KINDS)}
     )
@@ -91,7 +91,7 @@ def manifest_of(tag: str) -> tuple[str, dict[str, Any]]:
 
 
 def keep_only(tag: str, user: str) -> None:
-    """Forget all other images. While it doesn't run: what it collects, nobody may be writing."""
+    """Forget all other images. The registry must be stopped: nobody may write what the collection removes."""
     old = [folder for folder in glob.glob(f"{_TAGS}/*") if os.path.basename(folder) != tag]
     if not old:
         return
@@ -106,7 +106,7 @@ def _active() -> bool:
 
 
 def _prepare(manifest: Manifest, user: str) -> str:
-    """Return the program's path, with its settings in place, and the folder that is its user's alone."""
+    """Return the program's path; write its settings, and make its folder, which only its user can read."""
     account = pwd.getpwnam(user)
     manifest.note(ROLE, "registry", FOLDER)
     os.makedirs(_DATA, exist_ok=True)

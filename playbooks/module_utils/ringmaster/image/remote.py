@@ -1,4 +1,4 @@
-"""How large an image is that a registry far away has, asked before it is pulled."""
+"""Asks a remote registry how large an image is, before it is pulled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def compressed_size(name: str, home: str) -> int | None:
-    """Return the bytes that a pull of the image `name` (by digest) loads; None where the registry doesn't tell."""
+    """Return the bytes that a pull of the image `name` (by digest) fetches; None where the registry doesn't say."""
     try:
         content = _manifest(name, home)
         if "manifests" in content:
@@ -25,7 +25,11 @@ def compressed_size(name: str, home: str) -> int | None:
 
 
 def one_for(index: dict[str, Any], machine: str) -> str:
-    """Return the digest of the image for this kind of machine, from one for several. KeyError: there is none. Pure."""
+    """Return the digest of the image for this kind of machine, out of an index for several. Pure.
+
+    Raises:
+        KeyError: the index has none.
+    """
     wanted = _ARCHITECTURES.get(machine, machine)
     for one in index["manifests"]:
         if one.get("platform", {}).get("architecture") == wanted:
@@ -36,5 +40,5 @@ def one_for(index: dict[str, Any], machine: str) -> str:
 def _manifest(name: str, home: str) -> dict[str, Any]:
     words, environment = command(home, "manifest", "inspect", name)
     done = subprocess.run(words, env=environment, capture_output=True, check=True, timeout=_SECONDS)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content

@@ -1,4 +1,4 @@
-"""How much room an image needs where some of its layers are already. Pure."""
+"""Computes the room that an image needs on a node that has some of its layers. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SPARE = 1.1
 
 
 def layers_of(manifest: dict[str, Any], chain: Sequence[str]) -> list[dict[str, Any]]:
-    """Return `layer` (uncompressed digest) and `bytes` (compressed) of each, lowest first; [] where that is unknown."""
+    """Return `layer` (uncompressed digest) and `bytes` (compressed) of each layer, lowest first; [] if unknown."""
     parts = manifest.get("layers") or []
     if len(parts) != len(chain):
         return []
@@ -17,10 +17,10 @@ def layers_of(manifest: dict[str, Any], chain: Sequence[str]) -> list[dict[str, 
 
 
 def room_needed(layers: Sequence[dict[str, Any]], size: int, here: Sequence[Sequence[str]]) -> int:
-    """Return the bytes that fetching takes at its height: the missing layers, compressed and unpacked.
+    """Return the bytes that fetching takes at its peak: the missing layers, compressed and unpacked.
 
-    `size` is the whole image's, unpacked; `here` are the layers of the images that are here. A layer counts as here
-    only with all those below it, as that is how engines share them.
+    `size` is the whole image's, unpacked; `here` are the layers of the images on this node. A layer counts as present
+    only with all those below it, because engines share them only so.
     """
     chain = [one["layer"] for one in layers]
     shared = max((_common(chain, other) for other in here), default=0)
@@ -30,6 +30,6 @@ def room_needed(layers: Sequence[dict[str, Any]], size: int, here: Sequence[Sequ
 
 
 def _common(chain: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many layers both begin with."""
+    """Return how many layers both have in common, from the lowest on."""
     same = [one == two for one, two in zip(chain, other)]
     return same.index(False) if False in same else len(same)

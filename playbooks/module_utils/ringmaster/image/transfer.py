@@ -1,4 +1,4 @@
-"""Pulls and pushes that survive a network that breaks: tried again after a while, with the tunnel opened anew."""
+"""Pulls and pushes that survive a broken network: they are tried again after a while, through a new tunnel."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HOPELESS = (
 
 
 def run(verb: str, name: str, *, home: str, seconds: float, keep: Callable[[], None] = lambda: None) -> None:
-    """Pull or push an image; `keep` is called all the while, and opens the way to the registry where it must.
+    """Pull or push an image; `keep` is called again and again meanwhile, and opens the way to the registry if need be.
 
     Raises:
-        ValueError: it failed each time, or for a reason that time doesn't mend.
+        ValueError: it failed each time, or for a reason that another try can't change.
     """
     deadline = time.monotonic() + seconds
     for pause in (*_PAUSES, None):
@@ -43,18 +43,18 @@ def _once(verb: str, name: str, home: str, deadline: float, keep: Callable[[], N
     try:
         while True:
             try:
-                said, _ = process.communicate(timeout=_POLL_SECONDS)
+                output, _ = process.communicate(timeout=_POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 _try(keep)
                 continue
-            lines = said.strip().splitlines() or [f"docker {verb} ended with {process.returncode}"]
+            lines = output.strip().splitlines() or [f"docker {verb} ended with {process.returncode}"]
             return lines[-1].replace("Error response from daemon: ", "") if process.returncode else ""
     finally:
         process.terminate()
 
 
 def _try(keep: Callable[[], None]) -> None:
-    """Open the way again; while that fails, the engine waits for it."""
+    """Open the way again; while that fails, the engine waits."""
     try:
         keep()
     except OSError:

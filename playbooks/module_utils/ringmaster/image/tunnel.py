@@ -1,4 +1,4 @@
-"""The way to the source's registry: its port on this node's loopback, through SSH, for as long as we need it."""
+"""The way to the source's registry: its port on this node's loopback, through SSH, while it is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.module_utils.ringmaster.image.names import PORT
 
 _OPEN_SECONDS = 20
 _LONGEST = 10_000
-# `cat` rather than -N: it ends with our end of its input, so a tunnel never outlives whoever opened it.
+# `cat` rather than -N: it ends when our end of its input closes, so a tunnel never outlives the process that opened it.
 _SSH = (
     "ssh", "-T", "-a", "-x",
     "-o", "BatchMode=yes",
@@ -31,7 +31,7 @@ _SSH = (
 
 
 class Tunnel:
-    """To a node that `ssh <source>` reaches as that user; `keep` opens it again when it has broken."""
+    """A tunnel to a node that `ssh <source>` reaches as that user; `keep` opens it again after a break."""
 
     def __init__(self, user: str, source: str) -> None:
         self.user = user
@@ -57,13 +57,13 @@ class Tunnel:
         self._close()
         if not _port_is_free():
             raise OSError(f"port {PORT} of this node's loopback is taken by something else: `ss -ltnp` shows by what")
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as stderr:
             command = ["runuser", "-u", self.user, "--", *_SSH, self.source, "cat"]
-            self._ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
+            self._ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)
             deadline = time.monotonic() + _OPEN_SECONDS
             while not answers():
                 if self._ssh.poll() is not None or time.monotonic() > deadline:
-                    words = _end_of(said.fileno())  # before we end it, which is said there too
+                    words = _end_of(stderr.fileno())  # before we end ssh, which it would report there too
                     self._close()
                     raise OSError(no_tunnel(self.source, self.user, words))
                 time.sleep(0.1)
@@ -76,9 +76,9 @@ class Tunnel:
         self._ssh = None
 
 
-def no_tunnel(source: str, user: str, said: str) -> str:
-    """Return why there is no tunnel, from what ssh said, and what mends that. Pure."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def no_tunnel(source: str, user: str, stderr: str) -> str:
+    """Return why there is no tunnel, from ssh's output, and the remedy. Pure."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     reason = lines[-1] if lines else f"the registry at {source} does not answer"
     if "prohibited" in reason:
         remedy = f"let sshd at {source} forward (`AllowTcpForwarding yes`)"
@@ -90,13 +90,13 @@ def no_tunnel(source: str, user: str, said: str) -> str:
 
 
 def _end_of(descriptor: int) -> str:
-    """Return the last of what was written to a file, leaving the place where its writer goes on."""
+    """Return the end of a file; its writer's position in it stays."""
     start = max(0, os.fstat(descriptor).st_size - _LONGEST)
     return os.pread(descriptor, _LONGEST, start).decode(errors="replace")
 
 
 def answers() -> bool:
-    """Whether a registry answers at our port on this node's loopback."""
+    """Return whether a registry answers at our port on this node's loopback."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
             f"http://127.0.0.1:{PORT}/v2/", timeout=5

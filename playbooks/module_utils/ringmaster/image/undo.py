@@ -1,4 +1,4 @@
-"""Takes back what delivering the image left: kinds image (a name in the engine) and registry (its unit and folder)."""
+"""Takes back what a delivery left: kinds image (a name in the engine) and registry (its unit and folder)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.module_utils.ringmaster.image.registry import stop
 
 
 def undo_image(entry: dict[str, Any]) -> None:
-    """Take a name away that we gave or pulled, and with its last name the image, unless a container uses that."""
+    """Remove a name that we gave or pulled, and with its last name the image, unless a container uses it."""
     if entry.get("only_name"):
         return
     if not os.path.exists(SOCKET) and shutil.which("dockerd") is None:
@@ -25,10 +25,10 @@ def undo_image(entry: dict[str, Any]) -> None:
 
 
 def undo_registry(entry: dict[str, Any]) -> None:
-    """Stop it, and remove its folder with all it kept.
+    """Stop the registry, and remove its folder with all images.
 
     Raises:
-        OSError: one of the two can't be done.
+        OSError: it doesn't stop, or its folder can't be removed.
     """
     stop()
     if serving():

@@ -1,4 +1,4 @@
-"""Takes back what was masked in a file of others: kind mask."""
+"""Takes back masked lines in another's file: kind mask."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.module_utils.ringmaster.names.masked_lines import without_masked
 
 
 def undo_mask(entry: dict[str, Any]) -> None:
-    """Make the comments lines again; what others have written around them since stays."""
+    """Turn the comments into lines again; text that others have written around them since stays."""
     path, text = entry["name"], read(entry["name"])
     if text is None or without_masked(text) == text:
         return

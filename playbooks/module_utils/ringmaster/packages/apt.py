@@ -1,4 +1,4 @@
-"""Runs apt so that it waits where it should, never forever, never asks, and says in one line what is wrong."""
+"""Runs apt so that it waits for locks but never forever, asks nothing, and reports a failure in one line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from ansible.module_utils.ringmaster.packages.dpkg import holder, interrupted, packages
 
-# Seconds: a mirror that does not answer is given up after that long, twice.
+# Seconds until a mirror that does not answer is given up; it is tried twice.
 _STALLED = 15
 _UPDATE_LIMIT = 180
 _DOWNLOAD_LIMIT = 1800
-_GIVEN_UP = 124  # what `timeout` says then; 128 and more: what it ran was ended by a signal
+_GIVEN_UP = 124  # the code of `timeout` then; 128 and more: a signal ended what it ran
 _ARCHIVES = "/var/cache/apt/archives"
 _OPTIONS = (
     "APT::Install-Recommends=false",
@@ -31,7 +31,7 @@ _OPTIONS = (
 _ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "APT_LISTCHANGES_FRONTEND": "none",
-    # Ubuntu restarts services by itself after an installation: among them the engine, with whatever runs on it.
+    # Ubuntu restarts services after an installation, among them the engine with everything that runs on it.
     "NEEDRESTART_SUSPEND": "1",
     "LC_ALL": "C.UTF-8",
 }
@@ -42,11 +42,11 @@ _PLANNED = re.compile(r"^Inst (\S+) (?:\[(\S+)\] )?\(", re.MULTILINE)
 
 
 class AptError(ValueError):
-    """apt could not do it; the text is one line."""
+    """apt failed; the text is one line."""
 
 
 class UnknownPackageError(AptError):
-    """The package lists (if there are any) know no such package."""
+    """The package lists, if there are any, have no such package."""
 
 
 class DownloadError(AptError):
@@ -63,17 +63,17 @@ class Step:
 
 
 class Apt:
-    """apt of this node. Others that hold its locks are waited for, `patience_s` seconds in all."""
+    """apt of this node. It waits for others that hold its locks, `patience_s` seconds in all."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._waited_s = 0.0
 
-    def mend(self) -> bool:
-        """Continue what was interrupted half-way; return whether there was anything."""
+    def finish_interrupted(self) -> bool:
+        """Continue what dpkg was interrupted at; return whether there was anything."""
         if not interrupted(packages()):
             return False
-        # Fails where a half-unpacked package needs the ones that apt brings next: they are continued with them then.
+        # It fails where a half-unpacked package needs packages that apt brings next; then those continue it.
         self._run(["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"])
         return True
 
@@ -91,14 +91,14 @@ class Apt:
         return [Step(name, old or None) for name, old in _PLANNED.findall(done.stdout)]
 
     def update(self) -> str:
-        """Fetch the package lists; return what could not be fetched, as others' sources may be broken for long."""
+        """Fetch the package lists; return what could not be fetched, because others' sources may be broken for long."""
         done = self._apt(["update"], limit_s=_UPDATE_LIMIT)
         if _FULL.search(done.stderr):
             raise AptError(complaint(done))
         return complaint(done) if done.returncode or "\nW: " in f"\n{done.stderr}" else ""
 
     def download(self, names: list[str]) -> None:
-        """Fetch what installing these needs, before anything is changed."""
+        """Fetch everything that installing these needs, before anything is changed."""
         words = ["--download-only", "--fix-broken", "--no-remove", "--yes", "install", *names]
         done = self._apt(words, limit_s=_DOWNLOAD_LIMIT)
         if done.returncode:
@@ -106,11 +106,11 @@ class Apt:
             raise (AptError if ours else DownloadError)(complaint(done))
 
     def install(self, names: list[str]) -> None:
-        """Install what was downloaded: never interrupted by us."""
+        """Install what was downloaded, without a time limit: we never interrupt it."""
         self._checked(["--no-download", "--fix-broken", "--no-remove", "--yes", "install", *names])
 
     def removal(self, names: list[str]) -> set[str]:
-        """Return what would go if these went."""
+        """Return the packages that would go if these went."""
         done = self._apt(["--simulate", "--allow-change-held-packages", "purge", *names], locks=False)
         if done.returncode:
             raise AptError(complaint(done))
@@ -119,12 +119,12 @@ class Apt:
     def remove(self, names: list[str], *, purge: bool) -> None:
         """Remove these and nothing else; `purge`: with their settings."""
         if names:
-            # One that was killed while it was unpacked, and can't be finished, goes by force.
+            # A package whose unpacking was killed, and can't be finished, goes by force.
             force = ["-o", "Dpkg::Options::=--force-remove-reinstreq"]
             self._checked([*force, "--yes", "--allow-change-held-packages", "purge" if purge else "remove", *names])
 
     def unpack(self, name: str) -> None:
-        """Finish unpacking a package that was killed at it, from what was downloaded: only whole can it go cleanly."""
+        """Finish a killed unpacking from the downloaded file: only a whole package can be removed cleanly."""
         for archive in archives(name):
             self._run(["dpkg", "--unpack", "--force-confdef", "--force-confold", archive])
 
@@ -136,7 +136,7 @@ class Apt:
                 raise AptError(complaint(done))
 
     def manual(self) -> set[str]:
-        """Return the packages that were asked for, not brought along by others."""
+        """Return the packages that were asked for, not pulled in by others."""
         return set(self._run(["apt-mark", "showmanual"], locks=False).stdout.split())
 
     def _checked(self, words: list[str]) -> None:
@@ -190,7 +190,7 @@ def archives(name: str) -> list[str]:
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the line of apt's errors that says most: the first error, before warnings, before anything else."""
+    """Return the most telling line of apt's output: the first error, or else a warning, or else the last line."""
     if _signal(done):
         return f"it was ended from outside (signal {_signal(done)}): run provision again"
     lines = [" ".join(line.split()) for line in f"{done.stderr}\n{done.stdout}".splitlines() if line.strip()]
@@ -205,5 +205,5 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _signal(done: subprocess.CompletedProcess[str]) -> int:
-    """Return the signal that ended it, also where `timeout` or a shell reports it; 0: none did."""
+    """Return the signal that ended it, also where `timeout` or a shell reports it; 0 for none."""
     return -done.returncode if done.returncode < 0 else max(done.returncode - 128, 0)

@@ -1,4 +1,4 @@
-"""What dpkg knows, and who holds its locks: read from its own files, as starting its programs would take longer."""
+"""Reads what dpkg knows, and who holds its locks, from its own files: starting its programs would take longer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UPDATES = "/var/lib/dpkg/updates"
 # struct flock on 64-bit Linux: type, whence, start, length, pid.
 _FLOCK = "hhqqi4x"
 _FIELDS = ("Package", "Status", "Version", "Architecture")
-# They are among a paragraph's first lines. A file of 2 MB must not take long: every run of provision reads it.
+# The fields are among a paragraph's first lines. Reading must be fast: the file has 2 MB, and every run reads it.
 _LINES = 18
 _TRIES = 5
 
@@ -30,17 +30,18 @@ class Package:
 
     version: str
     wanted: str
-    """What dpkg is told to do with it: install, hold, deinstall or purge."""
+    """What dpkg has to do with it: install, hold, deinstall or purge."""
     state: str
     """installed, config-files (removed, its settings are left), or how far an interrupted installation came."""
 
     @property
     def installed(self) -> bool:
+        """Whether it is installed."""
         return self.state == "installed"
 
     @property
     def unfinished(self) -> bool:
-        """Its installation, or removal, was interrupted."""
+        """Whether its installation or removal was interrupted."""
         return self.state not in ("installed", "config-files", "not-installed")
 
 
@@ -66,12 +67,12 @@ def _name(fields: dict[str, str], native: str) -> str:
 
 
 def packages() -> dict[str, Package]:
-    """Return all packages, with the changes that dpkg has noted but not yet merged: what was killed left such."""
+    """Return all packages, with the changes that dpkg has noted but not yet merged: a killed dpkg leaves some."""
     for left in reversed(range(_TRIES)):
         try:
             return known("\n\n".join(_text(path) for path in (STATUS, *_noted())))
         except FileNotFoundError:
-            # dpkg runs, and has merged its notes in between.
+            # dpkg is running, and has merged its notes in between.
             if not left:
                 raise
     raise AssertionError("unreachable")
@@ -83,7 +84,7 @@ def _text(path: str) -> str:
 
 
 def interrupted(found: dict[str, Package]) -> bool:
-    """Tell whether dpkg was stopped half-way, so that nothing can be installed before it has been continued."""
+    """Return whether dpkg was stopped half-way: nothing can be installed before it has been continued."""
     return bool(_noted()) or any(one.unfinished for one in found.values())
 
 

@@ -1,4 +1,4 @@
-"""Whether a signing key that was fetched is the one that is known: told by its fingerprint, without any program."""
+"""Computes the fingerprint of a signing key that was fetched, without any program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 
 
 def fingerprint(armored: str) -> str:
-    """Return the fingerprint of an OpenPGP version 4 key (RFC 4880, 12.2), or nothing if it isn't one."""
+    """Return the fingerprint of an OpenPGP version 4 key (RFC 4880, 12.2), or nothing if it is no such key."""
     block = re.search(
         r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:.*:.*\n)*\s*\n(.*?)\n(?:=|-----END)", armored, re.DOTALL
     )
@@ -20,7 +20,7 @@ def fingerprint(armored: str) -> str:
         return ""
     if body[:1] != b"\x04":
         return ""
-    # SHA-1 is what the format says; the key is told apart by it, nothing is signed with it.
+    # The format demands SHA-1; it identifies the key, nothing is signed with it.
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body, usedforsecurity=False).hexdigest().upper()
 
 

@@ -1,4 +1,4 @@
-"""Takes back what was installed and held: kinds packages, hold. Each can be repeated after an interruption."""
+"""Takes back installations and holds: kinds packages, hold. Each can be repeated after an interruption."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ansible.module_utils.ringmaster.packages.dpkg import packages
 
 # Seconds to wait for others that hold apt's locks.
 _PATIENCE = 180
-# Debian's package of the engine leaves this behind when it is removed, and runs it when it is purged: it deletes
-# all that is in the folder, whoever uses that by then. Kind `engine` knows what of it may go, and removes that.
+# Debian's package of the engine leaves this script behind when it is removed, and runs it when it is purged. The script
+# deletes everything in the folder, whoever uses it by then. Kind `engine` knows what may go, and removes that.
 _NUKED = "docker.io"
 _NUKE = "/var/lib/docker/nuke-graph-directory.sh"
 
 
 def undo_packages(entry: dict[str, Any]) -> None:
-    """Purge what we installed and what came along, unless the user's own packages or the user want it by now."""
+    """Purge what we installed and what came along, unless the user, or a package of the user's, needs it by now."""
     apt = Apt(_PATIENCE)
-    apt.mend()
+    apt.finish_interrupted()
     have, manual = packages(), apt.manual()
     for name in (
         one for one in [*entry["asked"], *entry["came"]] if one in have and have[one].state == "half-installed"
     ):
         apt.unpack(name)
-    # What came along and is marked manual has been asked for since.
+    # A package that came along and is marked manual has been asked for since.
     ours = [*entry["asked"], *(name for name in entry["came"] if name not in manual)]
     there = {name for name in ours if name in have and have[name].state != "not-installed"}
     going = removable(there, apt.removal)
-    # What stays because something else needs it shall go with that.
+    # A package that stays because another one needs it will go with that one.
     apt.mark("auto", sorted(there - going))
     apt.remove(sorted(going), purge=False)
-    # Settings of a package that was removed before we came stay as they were.
+    # Settings of a package that was removed before our first run stay as they were.
     purged = going - set(entry["left"])
     if _NUKED in purged and os.path.exists(_NUKE):
         os.unlink(_NUKE)
@@ -43,7 +43,7 @@ def undo_packages(entry: dict[str, Any]) -> None:
 
 
 def removable(names: set[str], removal: Callable[[list[str]], set[str]]) -> set[str]:
-    """Return those that can go without anything else going; `removal` says what would go with some."""
+    """Return the names that can go without anything else going; `removal` returns all that would go with some."""
     left = set(names)
     while left and removal(sorted(left)) - left:
         needed = {name for name in left if removal([name]) - left}

@@ -1,4 +1,4 @@
-"""Whose SSH key lies at a path: told by the private half itself, for a public one beside it may be stale or missing."""
+"""Finds whose SSH key lies at a path, from the private half itself: a public one beside it may be stale or missing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MAGIC = b"openssh-key-v1\0"
 
 
 def derived(path: str) -> str | None:
-    """Return the public half (`type key`) of a private key in OpenSSH's own format, in which ours are; else None.
+    """Return the public half (`type key`) of a private key in OpenSSH's own format, which ours have; else None.
 
-    That format holds it in the clear, before what a passphrase protects: no program is needed, nor a passphrase.
+    That format has it unencrypted, before the part that a passphrase protects: it takes no program and no passphrase.
     """
     try:
         _, begins, rest = (read(path) or "").partition(_BEGIN)
@@ -34,18 +34,18 @@ def derived(path: str) -> str | None:
 
 
 def is_same(one: str | None, other: str | None) -> bool:
-    """Whether two public halves are the same key, whatever their comments."""
+    """Return whether two public halves are the same key, whatever their comments."""
     return bool(one and other) and (one or "").split()[:2] == (other or "").split()[:2]
 
 
 def is_ours(entry: dict[str, Any]) -> bool:
-    """Whether the key that was noted still lies at its path; its public file may be missing, but not another's."""
+    """Return whether the noted key still lies at its path; its public file may be missing, but not be another's."""
     path, noted = entry["name"], entry["public"]
     return is_same(derived(path), noted) and (not os.path.lexists(f"{path}.pub") or is_same(public_file(path), noted))
 
 
 def public_file(path: str) -> str | None:
-    """Return what the file of the public half says."""
+    """Return the text of the public half's file; None where it can't be read."""
     try:
         return (read(f"{path}.pub") or "").strip() or None
     except OSError:
@@ -53,7 +53,7 @@ def public_file(path: str) -> str | None:
 
 
 def temporary(path: str) -> str:
-    """Return where a key is made, to be noted before it gets its name: what has this name is always ours."""
+    """Return where a key is made, so that it is noted before it gets its name: this name is always ours."""
     return f"{path}.ringmaster"
 
 

@@ -1,4 +1,4 @@
-"""Takes back an SSH key that was made here: kind key."""
+"""Takes back an SSH key that we made: kind key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ansible.module_utils.ringmaster.ssh.node_key import derived, is_same, publi
 
 
 def undo_key(entry: dict[str, Any]) -> None:
-    """Remove each half that is the noted one, the private one first; what the user has put there since stays."""
+    """Remove each half that is the noted key's, the private one first; a key of the user's in its place stays."""
     path, noted = entry["name"], entry["public"]
     remove(temporary(path))
     if is_same(derived(path), noted):

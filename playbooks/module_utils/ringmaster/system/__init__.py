@@ -1,1 +1,1 @@
-"""What a node is: its system, network and GPUs."""
+"""Reads what a node is: its system, network and GPUs."""

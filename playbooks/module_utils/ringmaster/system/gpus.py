@@ -2,72 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import shutil
-import subprocess
 from typing import Any
 
-_SECONDS = 20
-_GPUS = ("index", "name", "memory.total", "driver_version")
-_PROCESSES = ("pid", "process_name", "used_memory")
+from ansible.module_utils.ringmaster.core.probe import ask_gpu_processes, ask_gpus, program_path
 
 
 def look_gpus() -> dict[str, Any]:
-    """Return `gpus`, `gpu_processes` and, where nvidia-smi fails, `gpu_problem`.
+    """Return `gpus`, `gpu_processes` (each as the probe gives them) and, where nvidia-smi fails, `gpu_problem`.
 
     A machine has GPUs also where no driver shows them (`unclaimed`: NVIDIA devices on the bus).
     """
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "gpus": [],
         "gpu_processes": [],
         "gpu_problem": None,
         "unclaimed": 0,
         "nouveau": os.path.isdir("/sys/module/nouveau"),
     }
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return {**found, "unclaimed": _on_the_bus()}
+    if program_path("nvidia-smi") is None:
+        return {**facts, "unclaimed": _on_the_bus()}
+    read_gpus, read_processes = ask_gpus(), ask_gpu_processes()  # both run at once
     try:
-        return {
-            **found,
-            "gpus": gpus(_ask(program, "--query-gpu", _GPUS)),
-            "gpu_processes": processes(_ask(program, "--query-compute-apps", _PROCESSES)),
-        }
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stdout", None) or str(error)
-        return {**found, "gpu_problem": " ".join(str(said).split()) or "nvidia-smi fails", "unclaimed": _on_the_bus()}
-
-
-def gpus(text: str) -> list[dict[str, Any]]:
-    """Return each GPU: index, model, memory in MiB, driver."""
-    return [
-        {"index": int(index), "model": model, "memory_mb": _number(memory), "driver": driver}
-        for index, model, memory, driver in _rows(text, len(_GPUS))
-    ]
-
-
-def processes(text: str) -> list[dict[str, Any]]:
-    """Return each process that holds a GPU: pid, name, memory in MiB."""
-    return [
-        {"pid": _number(pid), "name": os.path.basename(name), "memory_mb": _number(memory)}
-        for pid, name, memory in _rows(text, len(_PROCESSES))
-    ]
-
-
-def _ask(program: str, what: str, fields: tuple[str, ...]) -> str:
-    words = [program, f"{what}={','.join(fields)}", "--format=csv,noheader,nounits"]
-    return subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
-
-
-def _rows(text: str, columns: int) -> list[list[str]]:
-    rows = csv.reader(io.StringIO(text), skipinitialspace=True)
-    return [[field.strip() for field in row] for row in rows if len(row) == columns]
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+        return {**facts, "gpus": read_gpus(), "gpu_processes": read_processes()}
+    except (RuntimeError, ValueError) as error:
+        return {**facts, "gpu_problem": " ".join(str(error).split()), "unclaimed": _on_the_bus()}
 
 
 def _on_the_bus() -> int:

@@ -1,4 +1,4 @@
-"""What a node is: system, resources, the operator's connection. Read-only; what can't be read is None."""
+"""Reads what a node is: system, resources, the operator's connection. Read-only; what can't be read is None."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import time
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.probe import memory
 
 _DATA = "/var/lib"
 
 
 def look_system() -> dict[str, Any]:
-    """Return the node's system, resources and the SSH user that Ansible came in as."""
+    """Return the node's system, its resources, and the SSH user that Ansible logged in as."""
     ssh = connection()
     return {
         "user": account(),
@@ -26,11 +27,10 @@ def look_system() -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "os": os_release(read("/etc/os-release") or ""),
         "arch": platform.machine(),
-        "kernel": platform.release(),
         "python": platform.python_version(),
         "systemd": os.path.isdir("/run/systemd/system"),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_mb": memory_mb(read("/proc/meminfo") or "", cgroup_limit()),
+        "memory_mb": memory() >> 20,
         "disk_free_gb": shutil.disk_usage(_DATA).free >> 30,
         "clock": time.time(),
         "reboot_pending": os.path.exists("/run/reboot-required"),
@@ -40,21 +40,24 @@ def look_system() -> dict[str, Any]:
 
 
 def account() -> dict[str, Any]:
-    """Return the SSH user: the one who called sudo, or root who came in as root."""
+    """Return the SSH user: whoever called sudo, or root who logged in as root."""
     name = os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
-    found = pwd.getpwnam(name)
+    entry = pwd.getpwnam(name)
     return {
         "name": name,
-        "uid": found.pw_uid,
-        "gid": found.pw_gid,
-        "home": found.pw_dir,
-        "shell": found.pw_shell,
+        "uid": entry.pw_uid,
+        "gid": entry.pw_gid,
+        "home": entry.pw_dir,
+        "shell": entry.pw_shell,
         "root": os.geteuid() == 0,
     }
 
 
 def connection() -> dict[str, Any] | None:
-    """Return the live SSH connection's ends as sshd sees them: sudo hides it, the shell that called sudo has it."""
+    """Return both ends of the live SSH connection as sshd sees them.
+
+    sudo drops the variable that holds them, but the shell that called sudo still has it.
+    """
     process = os.getpid()
     while process > 1:
         variables = _environment(process)
@@ -66,6 +69,7 @@ def connection() -> dict[str, Any] | None:
 
 
 def os_release(text: str) -> dict[str, str]:
+    """Return what /etc/os-release says of the system."""
     lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     values = {key: value.strip("\"'") for key, value in lines}
     return {
@@ -77,31 +81,16 @@ def os_release(text: str) -> dict[str, str]:
     }
 
 
-def memory_mb(meminfo: str, limit: int | None) -> int:
-    """Return MiB: the machine's, or its cgroup's limit (bytes) where that is lower."""
-    total = next((int(line.split()[1]) for line in meminfo.splitlines() if line.startswith("MemTotal:")), 0) >> 10
-    return total if limit is None else min(total, limit >> 20)
-
-
-def cgroup_limit() -> int | None:
-    """Return the bytes that a container (a lab's node, a rented one) may use; None where there is no limit."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = (read(path) or "").strip()
-        if text.isdigit() and int(text) < 1 << 60:
-            return int(text)
-    return None
-
-
 def network_mounts(text: str) -> dict[str, str]:
-    """Return what is mounted from other machines (NFS): source by folder."""
+    """Return the mounts from other machines (NFS): source by folder."""
     rows = (line.split() for line in text.splitlines())
     return {folder: source for source, folder, kind, *_ in rows if kind.startswith("nfs")}
 
 
 def host_keys() -> list[str]:
     """Return the node's public host keys, each as `type key`."""
-    found = (read(path) or "" for path in sorted(glob.glob("/etc/ssh/ssh_host_*_key.pub")))
-    return [" ".join(text.split()[:2]) for text in found if text.strip()]
+    texts = (read(path) or "" for path in sorted(glob.glob("/etc/ssh/ssh_host_*_key.pub")))
+    return [" ".join(text.split()[:2]) for text in texts if text.strip()]
 
 
 def _environment(process: int) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The node's network: through which interface it reaches the other nodes, and what its own name means. Read-only."""
+"""Reads the node's network: the interface to the other nodes, and what the node's own name means. Read-only."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ansible.module_utils.ringmaster.system.look import connection
 
 Routes = dict[str, dict[str, str]]
 
-# What engines, hypervisors and container networks make for themselves: it leads to no other node, though each may have
-# one with the same subnet. Tunnels (wg0, tailscale0, tun0) are not among them: they may be the cluster's network.
+# Interfaces that engines, hypervisors and container networks make for themselves. They lead to no other node, even
+# where several nodes have one with the same subnet. Tunnels (wg0, tailscale0, tun0) may be the cluster's network.
 _VIRTUAL = ("lo", "docker*", "br-*", "veth*", "virbr*", "cni*", "flannel*", "cali*", "podman*", "lxcbr*", "lxdbr*")
-# An address of nobody (RFC 5737): the way there is the default route.
+# An address that nobody has (RFC 5737): the way there is the default route.
 _ANYWHERE = "192.0.2.1"
 _REMEDY = "set ringmaster_interface or ringmaster_cluster_ip for this node in the inventory"
 
 
 def look_network(peers: dict[str, str], given_interface: str, given_address: str) -> dict[str, Any]:
-    """Return the interfaces, the ways to `peers` (address by name) and the cluster's interface and address here.
+    """Return the interfaces, the routes to `peers` (address by name), and the cluster's interface and address here.
 
-    Without peers the way to the operator counts, else the default route.
+    Without peers the route to the operator counts, or else the default route.
     """
     targets = peers or _elsewhere()
     addresses = {name: _address(given) for name, given in targets.items()}
@@ -45,7 +45,7 @@ def look_network(peers: dict[str, str], given_interface: str, given_address: str
 def choose(
     interfaces: list[dict[str, Any]], routes: Routes, given_interface: str = "", given_address: str = ""
 ) -> dict[str, Any]:
-    """Return interface, address and MTU by which the others reach this node, or a problem with its remedy."""
+    """Return the interface, address and MTU that the others reach this node by, or a problem with its remedy."""
     if given_interface or given_address:
         return _given(interfaces, routes, given_interface, given_address)
     virtual = {one["name"] for one in interfaces if one["virtual"]}
@@ -57,29 +57,29 @@ def choose(
 
 
 def _given(interfaces: list[dict[str, Any]], routes: Routes, interface: str, address: str) -> dict[str, Any]:
-    """What the user says wins, if this node has it."""
+    """Return what the user chose, if this node has it."""
     named = [one for one in interfaces if not interface or one["name"] == interface]
     if not named:
         names = ", ".join(one["name"] for one in interfaces)
-        return _problem(f"there is no interface '{interface}' here, but {names}: mend ringmaster_interface")
+        return _problem(f"there is no interface '{interface}' here, but {names}: correct ringmaster_interface")
     if not address:
         return _cluster(interfaces, routes, interface)
     carriers = [one for one in named if address in one["addresses"]]
     if not carriers:
-        there = ", ".join(f"{one['name']} {' '.join(one['addresses'])}" for one in named)
-        return _problem(f"no interface here has the address {address} (there is {there}): mend ringmaster_cluster_ip")
+        others = ", ".join(f"{one['name']} {' '.join(one['addresses'])}" for one in named)
+        return _problem(f"no interface here has the address {address} (only {others}): correct ringmaster_cluster_ip")
     return {"interface": carriers[0]["name"], "address": address, "mtu": carriers[0]["mtu"], "problem": None}
 
 
 def _cluster(interfaces: list[dict[str, Any]], routes: Routes, name: str) -> dict[str, Any]:
-    """The address is the one the kernel sends from, else the interface's first."""
+    """Return the interface with the address that the kernel sends from, or else its first."""
     none: dict[str, Any] = {"addresses": [], "mtu": None}
-    found = next((one for one in interfaces if one["name"] == name), none)
+    interface = next((one for one in interfaces if one["name"] == name), none)
     sources = Counter(one["source"] for one in routes.values() if one.get("interface") == name and one["source"])
-    address = sources.most_common(1)[0][0] if sources else next(iter(found["addresses"]), None)
+    address = sources.most_common(1)[0][0] if sources else next(iter(interface["addresses"]), None)
     if address is None:
         return _problem(f"the interface {name} has no address: {_REMEDY}")
-    return {"interface": name, "address": address, "mtu": found["mtu"], "problem": None}
+    return {"interface": name, "address": address, "mtu": interface["mtu"], "problem": None}
 
 
 def _problem(text: str) -> dict[str, Any]:
@@ -87,25 +87,25 @@ def _problem(text: str) -> dict[str, Any]:
 
 
 def _elsewhere() -> dict[str, str]:
-    """Where a node without peers looks to: the operator first (Counter keeps the order of equals)."""
+    """Return the places that a node without peers looks to, the operator first (Counter keeps the order of equals)."""
     ssh = connection()
     return {**({"the operator": ssh["client"]} if ssh else {}), "the default route": _ANYWHERE}
 
 
-def _address(given: str) -> str | None:
-    """Return an address in the kernel's spelling; a name that the controller could not resolve is tried here."""
+def _address(text: str) -> str | None:
+    """Return an address in the kernel's spelling; a name that the controller could not resolve is resolved here."""
     try:
-        return str(ipaddress.ip_address(given.strip("[]")))
+        return str(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
-        found, _ = resolve(given)
-        return next(iter(found or []), None)
+        addresses, _ = resolve(text)
+        return next(iter(addresses or []), None)
 
 
 def _ask_kernel(addresses: list[str]) -> tuple[list[dict[str, Any]], str]:
-    """Return interfaces and routes as `ip` shows them (one process), and what it says where it can't at all."""
+    """Return interfaces and routes as `ip` shows them (one process), or what is wrong with `ip` itself."""
     commands = ["address show", *(f"route get {address}" for address in addresses)]
     try:
-        done = subprocess.run(  # one that fails (no route) doesn't stop the others: -force
+        done = subprocess.run(  # -force: a question that fails (no route) doesn't stop the others
             ["ip", "-json", "-force", "-batch", "-"],
             input="\n".join(commands) + "\n",
             capture_output=True,
@@ -114,16 +114,16 @@ def _ask_kernel(addresses: list[str]) -> tuple[list[dict[str, Any]], str]:
         )
     except OSError as error:
         return [], f"the program ip (package iproute2) can't be used: {error}"
-    found: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     text, reader = done.stdout.strip(), json.JSONDecoder()
     while text:
         try:
             some, end = reader.raw_decode(text)
         except ValueError:
-            return found, f"the program ip says {text[:60]!r}"
-        found += [one for one in some if one]
+            return answers, f"the program ip says {text[:60]!r}"
+        answers += [one for one in some if one]
         text = text[end:].lstrip()
-    return found, ""
+    return answers, ""
 
 
 def _interface(shown: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _interface(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _route(name: str, given: str, address: str | None, answers: list[dict[str, Any]], trouble: str) -> dict[str, str]:
-    """The kernel's answer is found by the destination in it."""
+    """Return the route to a node, found by the destination in the kernel's answers, or why there is none."""
     if address is None:
         return {"error": f"{given} resolves neither on the controller nor here: set ringmaster_cluster_ip of {name}"}
     answer = next((one for one in answers if one.get("dst") == address and "dev" in one), None)

@@ -44,7 +44,7 @@ def test_gpus_from_the_drivers_tool_and_without_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.gpus({}) == ()
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
+    tool.write_text("#!/bin/sh\nprintf '%s, GPU-a, T4, 15360, 4, 580.95.05\\n' 0 1\n")
     tool.chmod(0o755)
     assert machine.gpus({}) == ("0", "1")
     tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")

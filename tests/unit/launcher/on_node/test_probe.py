@@ -20,6 +20,16 @@ case "$*" in
   *) echo "GPU-b, 4242, /usr/bin/train, v2, 40000"; echo "GPU-a, [N/A], [Not Found], [N/A]" ;;
 esac
 """
+TABLE = (
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    "   0: 0100007F:4E20 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 70 1 0 100 0 0 10 0\n"
+    "   1: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 71 1 0 100 0 0 10 0\n"
+    "   2: 0100007F:4E21 0100007F:4E20 01 00000000:00000000 00:00000000 00000000  1000        0 72 1 0 20 4 30 10 -1\n"
+)
+TABLE6 = (
+    "  sl  local_address                         remote_address                        st tx_queue rx_queue tr\n"
+    f"   0: {'0' * 32}:FFFF {'0' * 32}:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 73 1 0 100 0 0\n"
+)
 BROKEN = "#!/bin/sh\necho 'NVIDIA-SMI has failed because'; echo 'it could not.'; exit 9\n"
 
 
@@ -101,13 +111,38 @@ def test_environment_file() -> None:
 
 
 def test_listening_ports() -> None:
-    head = "  sl  local_address rem_address   st tx_queue\n"
-    table = (
-        f"{head}   0: 0100007F:4E20 00000000:0000 0A 0\n   1: 00000000:0016 00000000:0000 0A 0\n"
-        "   2: 0100007F:4E21 0100007F:4E20 01 0\n"
-    )
-    table6 = f"{head}   0: 00000000000000000000000000000000:FFFF 00000000000000000000000000000000:0000 0A 0\n"
-    assert probe.listening(table, table6, "") == [20000, 65535], "not 22, and not the connection from 20001"
+    assert probe.listening(TABLE + TABLE6) == [20000, 65535], "not 22, and not the connection from 20001"
+
+
+def test_sockets_of_both_tables() -> None:
+    rows = probe.sockets(TABLE + TABLE6)
+    assert [(row.address, row.port, row.remote_port, row.state, row.inode) for row in rows] == [
+        ("0100007F", 20000, 0, probe.LISTEN, "70"),
+        ("00000000", 22, 0, probe.LISTEN, "71"),
+        ("0100007F", 20001, 20000, probe.ESTABLISHED, "72"),
+        ("0" * 32, 65535, 0, probe.LISTEN, "73"),
+    ]
+    assert probe.sockets("") == []
+
+
+def test_tables_of_a_kernel_without_ipv6(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "tcp").write_text(TABLE)
+    assert probe.socket_tables(str(tmp_path)) == TABLE
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(None, 2 << 30), ("max", 2 << 30), ("9223372036854771712", 2 << 30), ("536870912", 1 << 29)],
+)
+def test_memory_is_the_lower_of_the_machines_and_its_cgroups(tmp_path: Path, limit: str | None, expected: int) -> None:
+    meminfo, file = tmp_path / "meminfo", tmp_path / "memory.max"
+    meminfo.write_text("MemTotal:       2097152 kB\nMemFree: 1 kB\n")
+    if limit is not None:
+        file.write_text(f"{limit}\n")
+    assert probe.memory(str(meminfo), [str(file)]) == expected
+    with pytest.raises(ValueError, match="MemTotal"):
+        probe.memory(str(tmp_path / "none"), [])
 
 
 def test_interfaces() -> None:

@@ -1,4 +1,4 @@
-"""Who may come in by SSH from where, and whose host key is whose: the texts of every node's SSH files. Pure."""
+"""Writes the texts of every node's SSH files: who may log in from where, and which host keys the nodes have. Pure."""
 
 import ipaddress
 from collections.abc import Iterable, Mapping
@@ -7,29 +7,29 @@ from typing import Any
 
 Facts = Mapping[str, Any]
 _SSH_PORT = 22
-# What is given back after `restrict`: a terminal for people, and the one tunnel by which an image is delivered.
+# What `restrict` takes away and this gives back: a terminal for people, and the one tunnel that delivers images.
 _ALLOWED = 'restrict,pty,port-forwarding,permitopen="127.0.0.1:{port}",permitlisten="127.0.0.1:{port}"'
 _HEAD = "# Written by Ringmaster (role ssh_mesh); removed by reset.\n"
-# Ours where the user has an id_ed25519 already. As soon as one is named, ssh tries no others: so the usual ones are
-# named too, for other accounts and keys on the same machines. One that isn't there is passed over in silence.
+# The first is ours where the user has an id_ed25519 already. Once one is named, ssh tries no others: so the usual ones
+# are named too, for other accounts and keys on the same machines. ssh skips a missing one silently.
 _IDENTITIES = ("ringmaster_ed25519", "id_ed25519", "id_ecdsa", "id_rsa")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """What the others need to know of a node."""
+    """What the other nodes need to know about a node."""
 
     name: str
     names: tuple[str, ...]
     address: str
     """Its cluster address."""
     other_address: str | None
-    """Where the operator finds it, if the inventory says that by an address."""
+    """The operator's address for it, if the inventory has an address."""
     sources: Mapping[str, str]
-    """The address it sends from, by the node it sends to."""
+    """The addresses it sends from, by the node it sends to."""
     port: int
     ports: tuple[int, ...]
-    """Where its sshd listens, and all such ports."""
+    """All ports its sshd listens on; `port` is the one that others use."""
     user: str
     host_keys: tuple[str, ...]
     public_key: str | None
@@ -39,16 +39,16 @@ class Node:
 def mesh_nodes(
     facts: Mapping[str, Facts], hostvars: Mapping[str, Any], names: Mapping[str, list[str]]
 ) -> dict[str, Node]:
-    """Return the nodes that were looked at; a key made in this run is in the variable `ssh_mesh_key` of its node."""
-    found = {}
+    """Return the nodes that were looked at. A key made in this run is in its node's variable `ssh_mesh_key`."""
+    nodes = {}
     for name, fact in facts.items():
         host = hostvars[name]
-        made = host.get("ssh_mesh_key") or {}
+        key = host.get("ssh_mesh_key") or {}
         ssh = fact.get("ssh") or {}
         ports = sorted({*([ssh["port"]] if ssh else []), *(fact["firewall"].get("ports") or [])}) or [_SSH_PORT]
         routes = fact["network"]["routes"]
         if fact["network"]["cluster"]["address"]:
-            found[name] = Node(
+            nodes[name] = Node(
                 name=name,
                 names=tuple(names[name]),
                 address=fact["network"]["cluster"]["address"],
@@ -58,9 +58,9 @@ def mesh_nodes(
                 ports=tuple(ports),
                 user=fact["user"]["name"],
                 host_keys=tuple(fact["host_keys"]),
-                public_key=made.get("public_key") or fact["public_key"],
+                public_key=key.get("public_key") or fact["public_key"],
             )
-    return found
+    return nodes
 
 
 def mesh_files(
@@ -73,7 +73,7 @@ def mesh_files(
 ) -> list[dict[str, Any]]:
     """Return the files of the role on the node `me`, as `changed_files` takes them.
 
-    A node of the inventory that was not looked at (down, or left out by the limit) keeps the lines it has.
+    A node of the inventory that was not looked at (down, or outside the limit) keeps its present lines.
 
     Raises:
         ValueError: a node before `me` has the same key.
@@ -103,7 +103,7 @@ def mesh_files(
 
 
 def authorized_key(node: Node, me: str, tunnel_port: int) -> str | None:
-    """Return the line that lets `node` into the node `me`, from its own addresses only; None: its key isn't known."""
+    """Return the line that lets `node` into the node `me`, from its own addresses only; None without its key."""
     if node.public_key is None:
         return None
     addresses = dict.fromkeys([node.address, node.sources.get(me) or node.address, node.other_address or node.address])
@@ -119,7 +119,7 @@ def known_hosts(node: Node) -> str:
 
 
 def ssh_config(node: Node, user: str) -> str:
-    """Return how `node` is reached. It holds for every user of the machine: only the SSH user's name there is his."""
+    """Return how to reach `node`. That holds for every user of the machine; the login name only for the SSH user."""
     places = [*node.names, *_addresses(node)]
     lines = [f"Host {' '.join(places)}", f"    HostName {node.address}", f"    Port {node.port}"]
     lines += [f"    IdentityFile ~/.ssh/{one}" for one in _IDENTITIES]
@@ -131,9 +131,9 @@ def ssh_config(node: Node, user: str) -> str:
 def mesh_targets(
     facts: Mapping[str, Facts], names: Mapping[str, list[str]], inventory: Iterable[str], me: str
 ) -> list[str]:
-    """Return what a node must reach: every node by each of its names and addresses, beginning with the next one.
+    """Return what the node `me` must reach: every node by each of its names and addresses, beginning with itself.
 
-    Each node begins elsewhere, so no sshd gets all of them at once: it refuses more than ten that log in.
+    Each node begins at another one, so that no sshd gets all of them at once: it refuses more than ten logins.
     """
     order = list(inventory)
     order = [*order[order.index(me) :], *order[: order.index(me)]]
@@ -142,7 +142,11 @@ def mesh_targets(
 
 
 def _refuse_doubles(nodes: Mapping[str, Node], me: str) -> None:
-    """Machines cloned from one disk have one key: then each could come in as the other."""
+    """Refuse machines that were cloned from one disk and have one key: each could log in as the other.
+
+    Raises:
+        ValueError: a node before `me` has the same key.
+    """
     for name, node in nodes.items():
         if name == me:
             return
@@ -157,10 +161,10 @@ def _addresses(node: Node) -> list[str]:
     return list(dict.fromkeys([node.address, *([node.other_address] if node.other_address else [])]))
 
 
-def _remote_address(given: Any) -> str | None:
-    """Return an address that others may know the node by too; None for names and this machine's loopback."""
+def _remote_address(place: Any) -> str | None:
+    """Return an address that others may know the node by too; None for names and for this machine's loopback."""
     try:
-        address = ipaddress.ip_address(str(given).strip("[]"))
+        address = ipaddress.ip_address(str(place).strip("[]"))
     except ValueError:
         return None
     return None if address.is_loopback else str(address)

@@ -1,4 +1,4 @@
-"""What a node's container engine lacks: decided from the probe's facts, before anything is touched."""
+"""Decides what a node's container engine lacks, from the probe's facts, before anything is touched. Pure."""
 
 import json
 import re
@@ -9,7 +9,7 @@ Facts = Mapping[str, Any]
 Settings = Mapping[str, Any]
 
 _CONFIG = "/etc/docker/daemon.json"
-# By each engine's package: what belongs to it, and is held with it.
+# The packages that belong to each engine's own, and are held with it.
 _FAMILIES = {
     "docker.io": ("docker.io", "docker-cli", "containerd", "runc"),
     "docker-ce": ("docker-ce", "docker-ce-cli", "containerd.io"),
@@ -27,9 +27,10 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 def engine_plan(facts: Facts, settings: Settings) -> dict[str, Any]:
     """Return what has to be done on a node.
 
-    `problem` (a line; nothing may be done then), `config` (keys for daemon.json), `sources` (package sources to add),
-    `packages` (to install), `minimum` (their versions), `hold` (to keep at their version, as far as they are there),
-    `settle` (membership, start, restart) and `touched` (whether there is anything to do at all).
+    `problem` (one line; where it isn't empty, nothing may be done), `config` (keys for daemon.json), `sources` (package
+    sources to add), `packages` (to install), `minimum` (their versions), `hold` (the packages to keep at their version,
+    those that are installed), `settle` (whether membership, start or restart need work) and `touched` (whether there is
+    anything to do at all).
     """
     config, problem = _wanted_config(facts, settings)
     engine = _engine_packages(facts, settings)
@@ -52,41 +53,43 @@ def engine_plan(facts: Facts, settings: Settings) -> dict[str, Any]:
 
 
 def engine_findings(facts: Facts, info: Facts | None, settings: Settings) -> list[str]:
-    """Return what isn't as it should be with an engine that was provisioned, each with its remedy."""
+    """Return what is wrong with an engine that was provisioned, each finding with its remedy."""
     state, toolkit = facts["engine"], facts["toolkit"]
     if info is None:
         return ["its engine doesn't answer: see `journalctl -u docker`"]
-    found = []
+    findings = []
     if not _at_least(info["ServerVersion"], settings["minimum"]):
-        found.append(f"its engine is {info['ServerVersion']}, {settings['minimum']} is needed: run provision")
+        findings.append(
+            f"its engine is {info['ServerVersion']}, {settings['minimum']} or newer is needed: run provision"
+        )
     if settings["live_restore"] and not info["LiveRestoreEnabled"]:
-        found.append("containers would die with its engine (live-restore isn't in effect): run provision")
+        findings.append("containers would die with its engine (live-restore isn't in effect): run provision")
     if state["tcp"]:
-        found.append(
-            f"its engine takes orders over TCP ({'; '.join(state['tcp'])}), by which anyone who gets there is root: "
+        findings.append(
+            f"its engine takes orders over TCP ({'; '.join(state['tcp'])}), which makes anyone who reaches it root: "
             f"take tcp:// out of {_CONFIG} and the engine's unit"
         )
     if not state["user_in_group"]:
-        found.append(f"{facts['user']['name']} isn't in the group docker: run provision")
+        findings.append(f"{facts['user']['name']} isn't in the group docker: run provision")
     plan = engine_plan(facts, settings)
     if plan["problem"] and plan["touched"]:
-        found.append(plan["problem"])
+        findings.append(plan["problem"])
     if plan["config"]:
-        found.append(f"{_CONFIG} lacks our {', '.join(plan['config'])}: run provision")
+        findings.append(f"{_CONFIG} lacks our {', '.join(plan['config'])}: run provision")
     if plan["hold"] and not plan["packages"]:
-        found.append(f"{', '.join(_unheld(facts, plan['hold']))} may be upgraded under a job: run provision")
+        findings.append(f"{', '.join(_unheld(facts, plan['hold']))} may be upgraded under a job: run provision")
     if not state["cli"]:
-        found.append("it has no docker command: install docker-cli or docker-ce-cli")
+        findings.append("it has no docker command: install docker-cli or docker-ce-cli")
     if state["stale"]:
-        found.append(f"its engine hasn't read {', '.join(state['stale'])} yet: run provision")
+        findings.append(f"its engine hasn't read {', '.join(state['stale'])} yet: run provision")
     if _wants_toolkit(facts, settings):
         if not toolkit["present"]:
-            found.append("it has GPUs, but not NVIDIA's container toolkit: run provision")
+            findings.append("it has GPUs, but not NVIDIA's container toolkit: run provision")
         elif toolkit["version"] and not _at_least(toolkit["version"], settings["toolkit_minimum"]):
-            found.append(
+            findings.append(
                 f"its NVIDIA container toolkit is {toolkit['version']}, {settings['toolkit_minimum']} is needed"
             )
-    return found
+    return findings
 
 
 def _problem(facts: Facts, settings: Settings, risky: bool) -> str:
@@ -112,14 +115,14 @@ def _problem(facts: Facts, settings: Settings, risky: bool) -> str:
 
 
 def _wanted_config(facts: Facts, settings: Settings) -> tuple[dict[str, Any], str]:
-    """Return the keys that daemon.json lacks, or why it can't be read; what the user chose to log with stays."""
-    found = facts["files"].get(_CONFIG)
+    """Return the keys that daemon.json lacks, or why it can't be read; a log driver that the user chose stays."""
+    present = facts["files"].get(_CONFIG)
     try:
-        now = json.loads((found or {}).get("text") or "{}")
+        now = json.loads((present or {}).get("text") or "{}")
         if not isinstance(now, dict):
             raise ValueError("it isn't an object")
     except ValueError as error:
-        return {}, f"{_CONFIG} isn't valid JSON ({error}): mend it"
+        return {}, f"{_CONFIG} isn't valid JSON ({error}): correct it"
     wanted: dict[str, Any] = {"live-restore": True} if settings["live_restore"] else {}
     if now.get("log-driver", "json-file") == "json-file" and "max-size" not in (now.get("log-opts") or {}):
         limits = {"max-size": settings["log_max_size"], "max-file": str(settings["log_max_files"])}
@@ -128,12 +131,12 @@ def _wanted_config(facts: Facts, settings: Settings) -> tuple[dict[str, Any], st
 
 
 def _family(facts: Facts) -> Sequence[str]:
-    """Return the packages of the engine that is there, or nothing."""
+    """Return the packages of the installed engine, or nothing."""
     return next((family for engine, family in _FAMILIES.items() if engine in facts["packages"]), ())
 
 
 def _engine_packages(facts: Facts, settings: Settings) -> list[str]:
-    """Return what to install for the engine: nothing where one of the minimal version is there, whoever brought it."""
+    """Return what to install for the engine: nothing where one is new enough, whoever installed it."""
     state, family = facts["engine"], _family(facts)
     half = [name for names in _FAMILIES.values() for name in names if name in facts["unfinished"]]
     if state["present"] and half:
@@ -146,7 +149,7 @@ def _engine_packages(facts: Facts, settings: Settings) -> list[str]:
         return ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin"]
     system, version = facts["os"]["id"], _numbers(facts["os"]["version"])
     apart = system == "debian" and version >= (13,)
-    # What builds images is a package of its own from Docker 23 on, and nothing brings it along.
+    # From Docker 23 on the image builder is a package of its own, which no other package pulls in.
     builder = apart or (system == "ubuntu" and version >= (22,))
     names = ["docker.io", *(["docker-cli"] if apart else []), *(["docker-buildx"] if builder else [])]
     names += ["containerd", "runc"]
@@ -163,14 +166,14 @@ def _toolkit_packages(facts: Facts, settings: Settings) -> list[str]:
         return []
     if not toolkit["present"] or any(name in facts["unfinished"] for name in _TOOLKIT):
         return list(_TOOLKIT)
-    # Without a version it is none of a package: whoever put it there looks after it.
+    # Without a version it came from no package: whoever installed it looks after it.
     if not toolkit["version"] or _at_least(toolkit["version"], settings["toolkit_minimum"]):
         return []
     return [name for name in _TOOLKIT if name in facts["packages"]]
 
 
 def _to_hold(facts: Facts, coming: Sequence[str]) -> list[str]:
-    """Return what an upgrade would restart the engine or change the toolkit by, whether or not it is there."""
+    """Return the packages whose upgrade restarts the engine or changes the toolkit, installed or not."""
     engine = next((family for name, family in _FAMILIES.items() if name in coming), _family(facts))
     return [*engine, *_TOOLKIT]
 
@@ -188,7 +191,7 @@ def _minimum(names: Sequence[str], settings: Settings) -> dict[str, str]:
 def _sources(
     facts: Facts, settings: Settings, engine: Sequence[str], toolkit: Sequence[str]
 ) -> Iterator[dict[str, str]]:
-    """Return the vendors' package sources that are needed and that the node doesn't have."""
+    """Return the vendors' package sources that are needed and missing on the node."""
     system = facts["os"]
     architecture = _ARCHITECTURES.get(facts["arch"], facts["arch"])
     wanted = []

@@ -1,16 +1,20 @@
-"""Which nodes are ready: each check with a node that fails it, and only it."""
+"""The preflight's checks: each with a node that fails it, and only it."""
 
 import itertools
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
-import ringmaster_ready
+import ringmaster_preflight
 from ansible.module_utils.ringmaster.system import gpus, look
-from readiness import readiness
+from preflight import preflight_report
+
+from launcher.base.paths import ROOT
 
 _machines = itertools.count()
 LIMITS = {"disk_gb": 12, "memory_mb": 1024, "clock_s": 5, "driver": "580"}
-GPU = {"index": 0, "model": "NVIDIA H100", "memory_mb": 81559, "driver": "580.95.05"}
+GPU = {"index": "0", "model": "NVIDIA H100", "memory_mib": 81559, "driver": "580.95.05"}
 
 
 def fact(**changes: Any) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def fact(**changes: Any) -> dict[str, Any]:
 
 
 def findings(settings: dict[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:
-    report = readiness({"node1": fact(**changes)}, {"node1": settings or {}}, LIMITS)
+    report = preflight_report({"node1": fact(**changes)}, {"node1": settings or {}}, LIMITS)
     return report["findings"]  # type: ignore[no-any-return]
 
 
@@ -67,7 +71,7 @@ def test_a_good_node_has_none() -> None:
         ("gpu_driver", True, {"gpu_problem": "couldn't communicate with the driver"}),
         ("gpu_driver", True, {"unclaimed": 8}),
         ("nouveau", True, {"nouveau": True}),
-        ("gpu_processes", True, {"gpus": [GPU], "gpu_processes": [{"pid": 7, "name": "python", "memory_mb": 900}]}),
+        ("gpu_processes", True, {"gpus": [GPU], "gpu_processes": [{"pid": 7, "name": "python", "memory_mib": 900}]}),
         ("job", False, {"jobs": ["night"]}),
         ("reboot", False, {"reboot_pending": True}),
         ("apt", False, {"apt_locked_by": "unattended-upgr (pid 7)"}),
@@ -93,7 +97,7 @@ def test_a_refusal_names_the_nodes_it_is_for() -> None:
         {"node": "node3", "message": "too old"},
         {"node": "node2", "message": "too slow"},
     ]
-    assert ringmaster_ready.refused(refusals) == {"node2": "too small; too slow", "node3": "too old"}
+    assert ringmaster_preflight.refused(refusals) == {"node2": "too small; too slow", "node3": "too old"}
 
 
 def test_a_node_of_processes_is_never_provisioned() -> None:
@@ -101,44 +105,72 @@ def test_a_node_of_processes_is_never_provisioned() -> None:
 
 
 def test_gpus_held_by_our_own_job_are_no_refusal() -> None:
-    held = [{"pid": 7, "name": "python", "memory_mb": 900}]
+    held = [{"pid": 7, "name": "python", "memory_mib": 900}]
     assert [one["check"] for one in findings(gpus=[GPU], gpu_processes=held, jobs=["night"])] == ["job"]
 
 
 def test_what_is_accepted_becomes_a_warning() -> None:
-    report = readiness({"node1": fact(memory_mb=512)}, {}, LIMITS, accept=["memory"])
+    report = preflight_report({"node1": fact(memory_mb=512)}, {}, LIMITS, accept=["memory"])
     assert [(one["check"], one["required"]) for one in report["findings"]] == [("memory", False)]
 
 
 def test_nodes_that_differ_are_warned_about() -> None:
     network = {"cluster": {"interface": "ens5", "address": "10.0.0.2", "mtu": 1300, "problem": None}, "routes": {}}
-    report = readiness({"node1": fact(gpus=[GPU]), "node2": fact(network=network)}, {}, LIMITS)
+    report = preflight_report({"node1": fact(gpus=[GPU]), "node2": fact(network=network)}, {}, LIMITS)
     assert [(one["check"], one["required"]) for one in report["findings"]] == [("gpu_count", False), ("mtu", False)]
     other = fact(gpus=[GPU | {"model": "NVIDIA A100"}])
-    report = readiness({"node1": fact(gpus=[GPU]), "node2": other}, {}, LIMITS)
+    report = preflight_report({"node1": fact(gpus=[GPU]), "node2": other}, {}, LIMITS)
     assert [one["check"] for one in report["findings"]] == ["gpu_model"]
 
 
 def test_one_machine_under_two_names_is_refused() -> None:
-    report = readiness({"node1": fact(machine="a"), "node2": fact(machine="a")}, {}, LIMITS)
+    report = preflight_report({"node1": fact(machine="a"), "node2": fact(machine="a")}, {}, LIMITS)
     assert [(one["node"], one["check"], one["required"]) for one in report["findings"]] == [("node2", "machine", True)]
 
 
 def test_the_table_leaves_out_what_nobody_has() -> None:
-    lines = ringmaster_ready.table(readiness({"a": fact(), "longer": fact()}, {}, LIMITS)["rows"])
+    lines = ringmaster_preflight.table(preflight_report({"a": fact(), "longer": fact()}, {}, LIMITS)["rows"])
     assert lines[0].split()[:2] == ["node", "system"]
     assert "driver" not in lines[0]
     assert len(lines) == 3
 
 
-def test_gpus_and_processes_are_read_as_nvidia_smi_prints_them() -> None:
-    assert gpus.gpus("0, NVIDIA H100 80GB HBM3, 81559, 580.95.05\n") == [
-        {"index": 0, "model": "NVIDIA H100 80GB HBM3", "memory_mb": 81559, "driver": "580.95.05"}
+_SMI = """#!/bin/sh
+case "$*" in
+  *query-gpu*) echo "0, GPU-a, NVIDIA A100, the large one, 81559, 4, 580.95.05" ;;
+  *) echo "GPU-a, 4711, /usr/bin/python3, [N/A]" ;;
+esac
+"""
+_SMI_LOST = "#!/bin/sh\necho 'Unable to determine the device handle for GPU: GPU is lost'\n"
+_SMI_BROKEN = "#!/bin/sh\necho 'NVIDIA-SMI has failed because'; echo 'it could not.'; exit 9\n"
+
+
+def test_gpus_and_processes_are_read_as_the_probe_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(_SMI)
+    tool.chmod(0o755)
+    found = gpus.look_gpus()
+    assert [(gpu["model"], gpu["memory_mib"], gpu["driver"]) for gpu in found["gpus"]] == [
+        ("NVIDIA A100, the large one", 81559, "580.95.05")
     ]
-    assert gpus.processes("4711, /usr/bin/python3, [N/A]\n") == [{"pid": 4711, "name": "python3", "memory_mb": None}]
+    assert found["gpu_processes"] == [{"gpu": "GPU-a", "pid": 4711, "name": "python3", "memory_mib": None}]
+    assert (found["gpu_problem"], found["unclaimed"]) == (None, 0)
+    for text, problem in ((_SMI_LOST, "GPU is lost"), (_SMI_BROKEN, "NVIDIA-SMI has failed because it could not.")):
+        tool.write_text(text)
+        found = gpus.look_gpus()
+        assert found["gpus"] == []
+        assert problem in found["gpu_problem"]
+
+
+def test_preflight_and_training_read_a_node_with_one_file() -> None:
+    link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / "probe.py"
+    assert link.is_symlink()
+    assert not link.readlink().is_absolute()
+    assert link.resolve() == ROOT / "launcher" / "on_node" / "probe.py"
 
 
 def test_the_system_is_read() -> None:
     found = look.os_release('ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04 LTS"\n')
     assert (found["id"], found["version"], found["name"]) == ("ubuntu", "24.04", "Ubuntu 24.04 LTS")
-    assert look.memory_mb("MemTotal:       2097152 kB\n", 1 << 29) == 512
+    assert look.look_system()["memory_mb"] > 0

@@ -1,29 +1,29 @@
-"""Whether the nodes are ready to be provisioned: pure checks over what the probe found, each with its remedy."""
+"""Checks the nodes before they are provisioned, from the probe's facts; each finding has its remedy. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 Facts = Mapping[str, Any]
-# Oldest release that is tried (version by os-release's ID); relatives of these are let through with a warning.
+# The oldest release that was tried, by os-release's ID; relatives of these are accepted with a warning.
 _SYSTEMS = {"debian": 11, "ubuntu": 22}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that isn't as it should be."""
+    """One thing that is wrong with a node."""
 
     node: str
     check: str
-    """The check's name, by which `preflight_accept` makes a warning of it."""
+    """The check's name; `preflight_accept` turns the finding into a warning by it."""
     required: bool
     message: str
-    """What is wrong and how to mend it."""
+    """What is wrong, and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a node needs at least."""
+    """The least that a node needs."""
 
     disk_gb: int
     memory_mb: int
@@ -31,7 +31,7 @@ class Limits:
     driver: str
 
 
-def readiness(
+def preflight_report(
     facts: Mapping[str, Facts],
     settings: Mapping[str, Mapping[str, Any]],
     limits: Mapping[str, Any],
@@ -40,8 +40,8 @@ def readiness(
 ) -> dict[str, Any]:
     """Return `rows` (the table, by node) and `findings`, from the facts and inventory settings by node.
 
-    A finding whose check is in `accept` is a warning in any case. `image_problem` says what is wrong with the image's
-    name, if anything.
+    A finding whose check is in `accept` is only a warning. `image_problem` says what is wrong with the image's name, or
+    is empty.
     """
     bounds = Limits(
         disk_gb=int(limits["disk_gb"]),
@@ -49,11 +49,11 @@ def readiness(
         clock_s=float(limits["clock_s"]),
         driver=str(limits["driver"]),
     )
-    found = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
-    found += list(_compared(facts))
+    all_findings = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
+    all_findings += list(_compared(facts))
     if image_problem:
-        found.append(Finding(node="all", check="image", required=True, message=image_problem))
-    findings = [{**asdict(one), "required": one.required and one.check not in accept} for one in found]
+        all_findings.append(Finding(node="all", check="image", required=True, message=image_problem))
+    findings = [{**asdict(one), "required": one.required and one.check not in accept} for one in all_findings]
     return {"rows": [row(node, fact) for node, fact in facts.items()], "findings": findings}
 
 
@@ -88,28 +88,28 @@ def _process(_fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
 
 
 def _root(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
-    return "" if fact["user"]["root"] else f"{fact['user']['name']} isn't root there: let it use sudo"
+    return "" if fact["user"]["root"] else f"{fact['user']['name']} isn't root there: let that user use sudo"
 
 
 def _system(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
-    found = fact["os"]
+    release = fact["os"]
     if not fact["systemd"]:
         return "it doesn't run systemd: use a machine (or an image) that does"
-    if found["id"] in _SYSTEMS:
-        major = found["version"].split(".")[0]
-        if not major.isdigit() or int(major) >= _SYSTEMS[found["id"]]:
+    if release["id"] in _SYSTEMS:
+        major = release["version"].split(".")[0]
+        if not major.isdigit() or int(major) >= _SYSTEMS[release["id"]]:
             return ""
-    elif set(found["like"].split()) & set(_SYSTEMS):
+    elif set(release["like"].split()) & set(_SYSTEMS):
         return ""
     known = ", ".join(f"{name} {version}" for name, version in _SYSTEMS.items())
-    return f"{found['name']} isn't supported: {known} and newer are"
+    return f"{release['name']} isn't supported: {known} and newer are"
 
 
 def _relative(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
-    found = fact["os"]
-    if found["id"] in _SYSTEMS or not set(found["like"].split()) & set(_SYSTEMS):
+    release = fact["os"]
+    if release["id"] in _SYSTEMS or not set(release["like"].split()) & set(_SYSTEMS):
         return ""
-    return f"{found['name']} is like {found['like']}, but was never tried"
+    return f"{release['name']} is like {release['like']}, but was never tried"
 
 
 def _python(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
@@ -118,7 +118,7 @@ def _python(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
 
 
 def _room(fact: Facts, settings: Mapping[str, Any], limits: Limits) -> str:
-    """Once the engine is there, less room is a node in use; an image is measured before it is fetched."""
+    """Check the room on a new node. Once it has an engine, less room only means that it is in use."""
     return _disk(fact, settings, limits) if not fact["engine"]["present"] else ""
 
 
@@ -191,27 +191,29 @@ def _nouveau(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
 def _held(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     if not fact["gpu_processes"] or fact["jobs"]:  # a job of ours may hold them
         return ""
-    who = ", ".join(f"{one['name']} (pid {one['pid']}, {one['memory_mb'] or '?'} MiB)" for one in fact["gpu_processes"])
+    who = ", ".join(
+        f"{one['name']} (pid {one['pid'] or '?'}, {one['memory_mib'] or '?'} MiB)" for one in fact["gpu_processes"]
+    )
     return f"its GPUs are held by {who}: end them, or wait for their owner"
 
 
 def _job(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     jobs = ", ".join(fact["jobs"])
-    return f"job {jobs} runs: its engine is not touched until that has ended" if jobs else ""
+    return f"job {jobs} runs: its engine is not touched until the job has ended" if jobs else ""
 
 
 def _reboot(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
-    return "it waits for a reboot (packages were upgraded): reboot it when it suits" if fact["reboot_pending"] else ""
+    return "it waits for a reboot (packages were upgraded): reboot it when convenient" if fact["reboot_pending"] else ""
 
 
 def _apt(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     holder = fact["apt_locked_by"]
-    return f"packages are being installed by {holder}: waiting for it where that matters" if holder else ""
+    return f"{holder} is installing packages: provisioning waits for it where that matters" if holder else ""
 
 
 def _firewall(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     other = fact["firewall"].get("other")
-    return f"{other} filters there too, and is left as it is: nodes must reach each other through it" if other else ""
+    return f"{other} filters there too, and stays as it is: nodes must reach each other through it" if other else ""
 
 
 def _many_routes(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
@@ -246,7 +248,7 @@ _CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str
 
 
 def _compared(facts: Mapping[str, Facts]) -> Iterator[Finding]:
-    """What differs between the nodes: it runs, but unevenly."""
+    """Yield what differs between the nodes: training works, but unevenly."""
     gpus = {node: ", ".join(sorted(gpu["model"] for gpu in fact["gpus"])) for node, fact in facts.items()}
     counts = {node: len(fact["gpus"]) for node, fact in facts.items()}
     mtus = {node: fact["network"]["cluster"]["mtu"] for node, fact in facts.items()}
@@ -279,4 +281,4 @@ class FilterModule:
     """Ansible's way in."""
 
     def filters(self) -> dict[str, Any]:
-        return {"readiness": readiness}
+        return {"preflight_report": preflight_report}

@@ -1,4 +1,4 @@
-"""Ansible action: shows `readiness`' table and findings, and refuses where a required check failed."""
+"""Ansible action: shows the table and findings of `preflight_report`, and refuses where a required check failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,15 +16,15 @@ def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def refused(refusals: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what is wrong with each node; what concerns all of them stands under `all`."""
-    found: dict[str, list[str]] = {}
+    """Return what is wrong with each node; problems of all nodes are under `all`."""
+    reasons: dict[str, list[str]] = {}
     for one in refusals:
-        found.setdefault(one["node"], []).append(one["message"])
-    return {node: "; ".join(messages) for node, messages in found.items()}
+        reasons.setdefault(one["node"], []).append(one["message"])
+    return {node: "; ".join(messages) for node, messages in reasons.items()}
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
-    """Arguments: `report` (what `readiness` returns), `missing` (nodes that could not be looked at)."""
+    """Arguments: `report` (what `preflight_report` returns), `missing` (nodes that could not be looked at)."""
 
     _requires_connection = False
 
@@ -53,6 +53,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible has no types
                 "failed": True,
                 # By node, for the closing table: this task runs on one node for all.
                 "ringmaster_refused": refused(refusals),
-                "msg": f"{first}{more}. Nothing was touched. To go on all the same: preflight_accept: [{checks}]",
+                "msg": f"{first}{more}. Nothing was touched. To go on anyway: preflight_accept: [{checks}]",
             }
         return {**result, "changed": False}

@@ -1,4 +1,4 @@
-"""Where jobs and data lie on a node, whose they are, and what is wrong with that. Pure: from what the probe read."""
+"""Decides where jobs and data lie on a node and who owns them, and finds what is wrong there. Pure, from the facts."""
 
 import posixpath
 import re
@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Facts = Mapping[str, Any]
-# What a colon or a space would need quotes for, somewhere. Two levels: what lies at the top belongs to the system.
+# Without colons and spaces, which would need quotes somewhere. Two levels, as the top level belongs to the system.
 _PATH = re.compile(r"(/[^/\s:]+){2,}")
 _MODE = "0700"
-# Of a longer list the number is enough.
+# How many names are listed; the rest is a number.
 _NAMED = 5
 
 
 def folders_plan(fact: Facts, jobs: str, data: str, image_user: int) -> dict[str, Any]:
-    """Return `problem` (a line; nothing may be done then), `uid`, `gid` and `folders` that are not as they shall be.
+    """Return `problem`, `uid`, `gid` and `folders`.
 
-    The latter as `ringmaster_folders` takes them. Where the SSH user is root, containers run as the image's own user.
+    `problem` is one line; where it isn't empty, nothing may be done. `folders` are those that differ from the wanted
+    ones, as `ringmaster_folders` takes them. Where the SSH user is root, containers run as the image's own user.
     """
     user = fact["user"]
     uid, gid = (user["uid"], user["gid"]) if user["uid"] else (image_user, image_user)
@@ -33,16 +34,16 @@ def folders_plan(fact: Facts, jobs: str, data: str, image_user: int) -> dict[str
 
 
 def folders_findings(fact: Facts, plan: Mapping[str, Any], closed: Sequence[str]) -> list[str]:
-    """Return what is wrong with the folders, a line each; `closed` are those that their owner can't write to."""
+    """Return what is wrong with the folders, one line each; their owner can't write to those in `closed`."""
     if plan["problem"]:
         return [plan["problem"]]
-    found = [_difference(one, fact["folders"][one["path"]]) for one in plan["folders"]]
+    findings = [_difference(one, fact["folders"][one["path"]]) for one in plan["folders"]]
     differing = [one["path"] for one in plan["folders"]]
-    if found:
-        found[-1] += ": make provision TAGS=job_folders"
+    if findings:
+        findings[-1] += ": make provision TAGS=job_folders"
     who = f"{plan['uid']}:{plan['gid']}"
-    return found + [
-        f"{path} can't be written to by {who}, who runs the jobs: open the folders above it (chmod a+x), or mount "
+    return findings + [
+        f"{who}, who runs the jobs, can't write to {path}: open the folders above it (chmod a+x), or mount "
         "its disk for writing"
         for path in closed
         if path not in differing
@@ -72,17 +73,17 @@ def _problem(jobs: str, data: str) -> str:
 
 
 def _in_use(fact: Facts, differing: Sequence[Mapping[str, Any]]) -> str:
-    """A job that runs could write no longer where its folder goes to another user."""
+    """Return why folders can't change hands: a running job could no longer write to its own."""
     here = [(fact["folders"].get(one["path"]), one["uid"]) for one in differing]
-    if not fact["jobs"] or all(found is None or found["uid"] == uid for found, uid in here):
+    if not fact["jobs"] or all(present is None or present["uid"] == uid for present, uid in here):
         return ""
     return f"job {', '.join(fact['jobs'])} runs there, and its folders belong to another user: stop it first"
 
 
-def _difference(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _difference(wanted: Mapping[str, Any], present: Mapping[str, Any] | None) -> str:
+    if present is None:
         return f"{wanted['path']} is missing"
-    is_, shall = (f"{one['uid']}:{one['gid']} {one['mode']}" for one in (found, wanted))
+    is_, shall = (f"{one['uid']}:{one['gid']} {one['mode']}" for one in (present, wanted))
     return f"{wanted['path']} is {is_}, not {shall}"
 
 

@@ -1,4 +1,4 @@
-"""Who may mount the shared folder, and what is mounted where: the texts, and what a node has to do. Pure."""
+"""Decides who may mount the shared folder and what is mounted where: the files' texts and a node's work. Pure."""
 
 import ipaddress
 import posixpath
@@ -10,7 +10,7 @@ Facts = Mapping[str, Any]
 EXPORTS = "/etc/exports.d/ringmaster.exports"
 FSTAB = "/etc/fstab"
 _HEAD = "# Written by Ringmaster (role shared_fs); removed by reset.\n"
-# What would have to be written otherwise in exports(5), in fstab(5) and in /proc/mounts, each in its own way.
+# Without the characters that exports(5), fstab(5) and /proc/mounts each escape in a way of their own.
 _FOLDER = re.compile(r"/[^\s\\\"'#(),:]+")
 _OPTIONS = re.compile(r"[^\s\\\"'#()]+")
 
@@ -20,9 +20,9 @@ def shared_plan(
 ) -> dict[str, Any]:
     """Return what the node `me` has to do.
 
-    `problem` (a line; nothing may be done then), `install` (packages it lacks), `files` (as `changed_files` takes
-    them), `folder` (as `ringmaster_files` takes it), `unmount` (a folder, or nothing) and `mount` (whether).
-    `addresses` has every node of the inventory, by which those are known that were not looked at in this run.
+    `problem` (one line; where it isn't empty, nothing may be done), `install` (packages it lacks), `files` (as
+    `changed_files` takes them), `folder` (as `ringmaster_files` takes it), `unmount` (a folder, or nothing) and `mount`
+    (whether to mount it). `addresses` has every node of the inventory, also those that were not looked at in this run.
     """
     problem = _problem(list(addresses), settings)
     if problem:
@@ -39,7 +39,7 @@ def shared_plan(
         "files": [*_exports(facts, addresses, me, settings), *_fstab(entry)],
         "folder": {"path": folder, "how": "folder", "owner": fact["user"]["name"]},
         "unmount": unmount,
-        # Not from a head that may be down: mounting would wait for it for minutes, and fail.
+        # Not from a head that may be down: the mount would wait for minutes, and fail.
         "mount": me != head and head in facts and (not mounted or unmount == folder),
     }
 
@@ -69,19 +69,20 @@ def _unknown(entry: str | None, stood: str, head: str) -> str:
     if entry is not None or stood:
         return ""
     return (
-        f"where {head} (shared_fs_head) is isn't known: provision it in the same run, or set its ringmaster_cluster_ip"
+        f"the address of {head} (shared_fs_head) isn't known: provision it in the same run, or set its "
+        "ringmaster_cluster_ip"
     )
 
 
 def _exports(
     facts: Mapping[str, Facts], addresses: Mapping[str, str], me: str, settings: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the export: a line a client, as a line without one would let the whole world in.
+    """Return the export: one line for each client, because a line without a client lets the whole world in.
 
-    A client that was not looked at keeps its line; where it has none, its address in the inventory gets one.
+    A client that was not looked at keeps its line; without one, its address in the inventory gets a line.
     """
     stands = _text(facts[me], EXPORTS)
-    if me != settings["head"]:  # what is left where it was the head before
+    if me != settings["head"]:  # what remains where it was the head before
         return [{"path": EXPORTS, "text": _HEAD}] if stands else []
     headings = stands.splitlines()
     pieces: dict[str, str | None] = {}
@@ -96,7 +97,7 @@ def _exports(
 def _entry(
     facts: Mapping[str, Facts], addresses: Mapping[str, str], me: str, settings: Mapping[str, str]
 ) -> str | None:
-    """Return the line of the node's fstab; None: what stands there stays, as the head was not looked at."""
+    """Return the line of the node's fstab; None keeps the present one, because the head was not looked at."""
     head, folder = settings["head"], settings["folder"]
     if me == head:
         return ""
@@ -112,9 +113,9 @@ def _fstab(entry: str | None) -> list[dict[str, Any]]:
 
 
 def _address(facts: Mapping[str, Facts], addresses: Mapping[str, str], node: str) -> str:
-    """Return where others find a node; nothing where only this machine does (a tunnel's end)."""
-    found = facts[node]["network"]["cluster"]["address"] if node in facts else None
-    address = str(found or addresses[node])
+    """Return a node's address for the others; nothing where only this machine can use it (a tunnel's end)."""
+    cluster_address = facts[node]["network"]["cluster"]["address"] if node in facts else None
+    address = str(cluster_address or addresses[node])
     try:
         return "" if ipaddress.ip_address(address).is_loopback else address
     except ValueError:
@@ -126,7 +127,7 @@ def _block(fact: Facts) -> str:
 
 
 def _text(fact: Facts, path: str) -> str:
-    """Return what stands in a file (or our block there) by the probe's facts."""
+    """Return the text of a file, or of our block in it, from the probe's facts."""
     return str((fact["files"].get(path) or {}).get("text") or "")
 
 

@@ -1,5 +1,6 @@
-"""Addresses and names of the nodes, and the variables by which NCCL and Gloo find the network. Pure, but for names
-that are resolved on the controller.
+"""Decides the nodes' addresses and names, and the variables with which NCCL and Gloo find the network.
+
+Pure, except that names are resolved on the controller.
 """
 
 import ipaddress
@@ -12,40 +13,40 @@ from functools import lru_cache
 from typing import Any
 
 Facts = Mapping[str, Any]
-# As verify.yml calls them: what `ssh node command` starts, an interactive shell, a login shell.
+# As verify.yml calls them: the shell that `ssh node command` starts, an interactive shell, a login shell.
 _SHELLS = ("ssh", "bash -ic", "bash -lc")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def peer_addresses(hostvars: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Return where each node is found: ringmaster_cluster_ip, else the address of ansible_host.
+    """Return each node's address: ringmaster_cluster_ip, else the address of ansible_host.
 
     A name that this machine can't resolve (or only to itself) is returned as it is, for the nodes to try.
     """
-    found = {}
+    addresses = {}
     for name in names:
         host = hostvars[name]
-        found[name] = str(host.get("ringmaster_cluster_ip") or _resolved(str(host.get("ansible_host") or name)))
-    return found
+        addresses[name] = str(host.get("ringmaster_cluster_ip") or _resolved(str(host.get("ansible_host") or name)))
+    return addresses
 
 
 @lru_cache(maxsize=1024)
-def _resolved(given: str) -> str:
-    if _is_address(given):
-        return given.strip("[]")
+def _resolved(name: str) -> str:
+    if _is_address(name):
+        return name.strip("[]")
     try:
-        answers = socket.getaddrinfo(given, None, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
-        return given
+        return name
     addresses = [str(one[4][0]) for one in sorted(answers, key=lambda one: one[0] != socket.AF_INET)]
-    return next((one for one in addresses if not ipaddress.ip_address(one.partition("%")[0]).is_loopback), given)
+    return next((one for one in addresses if not ipaddress.ip_address(one.partition("%")[0]).is_loopback), name)
 
 
 def node_names(facts: Mapping[str, Facts]) -> dict[str, list[str]]:
-    """Return the names that mean one node only: canonical name, host name, inventory name. No addresses.
+    """Return each node's names that mean no other node: canonical name, host name, inventory name. No addresses.
 
-    A host name that two nodes have means neither of them, nor one that is another's name in the inventory.
+    A host name that two nodes share means neither of them. Nor does a host name that is another node's inventory name.
     """
     claims = {
         node: list(dict.fromkeys([fact["network"]["names"][0], fact["hostname"]])) for node, fact in facts.items()
@@ -62,24 +63,24 @@ def node_names(facts: Mapping[str, Facts]) -> dict[str, list[str]]:
 
 
 def comm_problems(extra: Any) -> list[str]:
-    """Return what is wrong with ringmaster_comm_env, each with the way to mend it."""
+    """Return what is wrong with ringmaster_comm_env, each problem with its remedy."""
     if not isinstance(extra, Mapping):
-        return ["ringmaster_comm_env is no mapping: write it as `NAME: value` lines"]
+        return ["ringmaster_comm_env is not a mapping: write it as `NAME: value` lines"]
     problems = []
     for name, value in extra.items():
         if not _VARIABLE.fullmatch(str(name)):
-            problems.append(f"ringmaster_comm_env: '{name}' is no name of a variable: use letters, digits and _")
+            problems.append(f"ringmaster_comm_env: '{name}' can't name a variable: use letters, digits and _")
         elif isinstance(value, bool) or not isinstance(value, str | int | float):
-            problems.append(f"ringmaster_comm_env: {name} is no text and no number: write 1 or 0, or quote it")
+            problems.append(f"ringmaster_comm_env: {name} is neither text nor a number: write 1 or 0, or quote it")
         elif any(ord(one) < 32 or ord(one) == 127 for one in str(value)):
-            problems.append(f"ringmaster_comm_env: {name} has a line break or control character: give it in one line")
+            problems.append(f"ringmaster_comm_env: {name} has a line break or control character: write it on one line")
     return problems
 
 
 def comm_variables(
     network: Facts, extra: Mapping[str, Any], nccl_debug: str = "", infiniband: str = "auto"
 ) -> dict[str, str]:
-    """Return the one dictionary that everything is written from; what the user adds wins.
+    """Return the one dictionary that every file is written from; the user's own variables win.
 
     Raises:
         ValueError: a value of `extra` can't be written, or the cluster's interface isn't known.
@@ -90,13 +91,14 @@ def comm_variables(
     interface = network["cluster"]["interface"]
     if not interface:
         raise ValueError(network["cluster"]["problem"])
-    # "=": exactly this one; NCCL would match by prefix, and take eth10 for eth1. Gloo knows concrete names only.
-    found = {"NCCL_SOCKET_IFNAME": f"={interface}", "GLOO_SOCKET_IFNAME": str(interface)}
+    # "=" means exactly this interface: NCCL matches by prefix otherwise, and takes eth10 for eth1. Gloo matches no
+    # patterns.
+    variables = {"NCCL_SOCKET_IFNAME": f"={interface}", "GLOO_SOCKET_IFNAME": str(interface)}
     if nccl_debug:
-        found["NCCL_DEBUG"] = nccl_debug
+        variables["NCCL_DEBUG"] = nccl_debug
     if infiniband == "avoid" or (infiniband == "auto" and not network["infiniband"]):
-        found["NCCL_IB_DISABLE"] = "1"
-    return found | {str(name): str(value) for name, value in extra.items()}
+        variables["NCCL_IB_DISABLE"] = "1"
+    return variables | {str(name): str(value) for name, value in extra.items()}
 
 
 def comm_files(
@@ -110,16 +112,16 @@ def comm_files(
         {"path": "/etc/ringmaster/comm.env", "text": _lines(variables)},
         # Above everything: a bashrc may return at its top for shells that aren't interactive.
         {"path": f"{user['home']}/.bashrc", "how": "block", "top": True, "text": exports, "owner": user["name"]},
-        # NCCL keeps the first value it meets in this file.
+        # NCCL keeps the first value that it reads in this file.
         {"path": "/etc/nccl.conf", "how": "block", "top": True, "text": _lines(nccl)},
         {"path": "/etc/hosts", "how": "block", "top": True, "pieces": host_lines(facts, nodes, me)},
     ]
 
 
 def host_lines(facts: Mapping[str, Facts], nodes: Iterable[str], me: str) -> dict[str, str | None]:
-    """Return the lines of /etc/hosts on the node `me`, by node, itself first; None: the node was not looked at.
+    """Return the lines of /etc/hosts on the node `me`, by node, itself first; None for a node that was not looked at.
 
-    The node's own names stand first on its own line in the order they had, so `hostname -f` says what it said.
+    The node's own names come first on its own line, in the order they had: `hostname -f` keeps its answer.
     """
     own = facts[me]["network"]
     shared = node_names(facts)
@@ -138,7 +140,7 @@ def _line(fact: Facts, names: list[str]) -> str:
 
 
 def _other_names(own: Facts) -> str:
-    """Return what else stands in the masked loopback lines, such as localhost in `127.0.0.1 localhost node1`."""
+    """Return the other names in the masked loopback lines, such as localhost in `127.0.0.1 localhost node1`."""
     kept = ""
     for line in dict.fromkeys([*own["masked_lines"], *own["loopback_lines"]]):
         address, *names = line.partition("#")[0].split()
@@ -148,42 +150,42 @@ def _other_names(own: Facts) -> str:
 
 
 def comm_findings(shown: Sequence[str], variables: Mapping[str, str], fact: Facts) -> list[str]:
-    """Return what isn't so: shells without the variables, an interface without the address, a name that is elsewhere.
+    """Return what differs: shells without the variables, an interface without the address, a name that means another.
 
-    `shown` has a line `shell: NAME=value` for each variable of each kind of shell. What ssh starts counts only where
-    that is a bash: other shells read no bashrc. A login shell counts only where it has any of them: else the user's
-    own start file doesn't read the bashrc, which is the user's to decide.
+    `shown` has a line `shell: NAME=value` for each variable of each kind of shell. The shell that ssh starts counts
+    only where it is bash: other shells read no bashrc. A login shell counts only where it has any of the variables:
+    otherwise the user's own start file doesn't read the bashrc, and that is the user's decision.
     """
-    found, network = [], fact["network"]
+    findings, network = [], fact["network"]
     for shell in _SHELLS if fact["user"]["shell"].endswith("/bash") else _SHELLS[1:]:
         missing = [name for name, value in variables.items() if f"{shell}: {name}={value}" not in shown]
         if missing and (shell != "bash -lc" or len(missing) < len(variables)):
-            found.append(
+            findings.append(
                 f"{shell} lacks {', '.join(missing)} although ~/.bashrc sets it: something overrides it, or keeps bash "
                 "from reading that file; see the files in ~ and /etc that bash reads at its start"
             )
     interface, address = network["cluster"]["interface"], network["cluster"]["address"]
     carried: list[str] = next((one["addresses"] for one in network["interfaces"] if one["name"] == interface), [])
     if address not in carried:
-        found.append(
-            f"the interface {interface} has not the address {address} but {', '.join(carried) or 'none'}: "
-            "mend ringmaster_cluster_ip or ringmaster_interface, and provision again"
+        findings.append(
+            f"the interface {interface} does not have the address {address} but {', '.join(carried) or 'none'}: "
+            "correct ringmaster_cluster_ip or ringmaster_interface, and provision again"
         )
     if (network["resolves_to"] or [None])[0] != address:
-        found.append(
-            f"the node's own name is not {address} but {', '.join(network['resolves_to'] or ['unknown'])}, although "
+        findings.append(
+            f"the node's own name means {', '.join(network['resolves_to'] or ['nothing'])} and not {address}, although "
             "/etc/hosts says so: see `hosts` in /etc/nsswitch.conf"
         )
-    return found
+    return findings
 
 
 def _lines(variables: Mapping[str, str]) -> str:
-    """The form of docker's --env-file and of nccl.conf: no quotes, nothing expanded."""
+    """Return lines as docker's --env-file and nccl.conf take them: no quotes, nothing expanded."""
     return "".join(f"{name}={value}\n" for name, value in variables.items())
 
 
 def _is_name(text: str) -> bool:
-    """Whether it can stand for a machine: no address, no pattern of ssh's, nobody's localhost."""
+    """Return whether a text can name a machine: no address, no pattern of ssh's, no localhost."""
     return bool(_NAME.fullmatch(text)) and not _is_address(text) and text.split(".")[0] != "localhost"
 
 

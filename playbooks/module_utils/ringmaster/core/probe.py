@@ -1,0 +1,1 @@
+../../../../launcher/on_node/probe.py

@@ -46,7 +46,7 @@ def test_the_recipes_can_be_repeated_bit_by_bit(recipe: str, trained: Run) -> No
     assert first == again
 
 
-def test_pictures_live_on_the_device() -> None:
+def test_images_live_on_the_device() -> None:
     images = torch.randint(256, (64, 1, 28, 28), dtype=torch.uint8)
     device = torch.device("cuda", 0)
     resident = Resident(images, torch.arange(64) % 10, mean=(0.5,), std=(0.25,), device=device)

@@ -17,7 +17,7 @@ from trainer.data.published.store import read, store
 ROOT = Path(__file__).parents[2]
 NAME = "cifar10"
 pytestmark = pytest.mark.timeout(1500)
-PICTURES = 1500
+IMAGES = 1500
 """Per batch: 4.6 MB, more than is sent at once."""
 
 
@@ -72,8 +72,8 @@ def _put(folder: Path) -> None:
     contents = {
         file: pickle.dumps(
             {
-                "data": generator.integers(0, 256, (PICTURES, 3072), dtype=np.uint8),
-                "labels": generator.integers(0, 10, PICTURES).tolist(),
+                "data": generator.integers(0, 256, (IMAGES, 3072), dtype=np.uint8),
+                "labels": generator.integers(0, 10, IMAGES).tolist(),
             }
         )
         for file in FORMATS[NAME].files

@@ -1,4 +1,4 @@
-"""Real ranks under real torchrun, on synthetic pictures: what must not depend on how they are spread or interrupted."""
+"""Real ranks under real torchrun, on synthetic images: what must not depend on how they are spread or interrupted."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""`python -m trainer bench-input`: pictures per second of each way of feeding training, on this machine."""
+"""`python -m trainer bench-input`: images per second of each way of feeding training, on this machine."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from trainer.bench import measure
-from trainer.bench.made_pictures import make_pictures
+from trainer.bench.made_images import make_images
 from trainer.bench.measure import Source
 from trainer.config.flags import LEAST_EDGE, MOST_EDGE, Parser, whole
 from trainer.data.published import tensors
@@ -33,7 +33,7 @@ class Line:
 
     way: str
     rates: tuple[float, ...]
-    """Pictures per second, one of each round."""
+    """Images per second, one of each round."""
 
     def __str__(self) -> str:
         low, high = min(self.rates), max(self.rates)
@@ -43,16 +43,14 @@ class Line:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="trainer bench-input", description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--data", type=Path, help="a folder of pictures: train/<class>/… (default: made-up photographs)"
-    )
+    parser.add_argument("--data", type=Path, help="a folder of images: train/<class>/… (default: made-up photographs)")
     parser.add_argument("--dataset", choices=("fashion-mnist", "cifar10", "synthetic"), default="fashion-mnist")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where that data set is (default ./data)")
-    parser.add_argument("--batch-size", type=whole(1), default=512, help="of small pictures (default 512)")
+    parser.add_argument("--batch-size", type=whole(1), default=512, help="of small images (default 512)")
     parser.add_argument(
-        "--image-size", type=whole(LEAST_EDGE, MOST_EDGE), default=224, help="crops of large pictures (default 224)"
+        "--image-size", type=whole(LEAST_EDGE, MOST_EDGE), default=224, help="crops of large images (default 224)"
     )
-    parser.add_argument("--image-batch-size", type=whole(1), default=64, help="of large pictures (default 64)")
+    parser.add_argument("--image-batch-size", type=whole(1), default=64, help="of large images (default 64)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--debug", action="store_true", help="tracebacks instead of one-line errors")
@@ -67,14 +65,14 @@ def main(argv: Sequence[str], say: Callable[[str], None] = print) -> int:
     rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if asked.quick else (ROUNDS, SECONDS)
     data = tensors.load(asked.dataset, data_dir=asked.data_dir, own_copy=None, seed=0, say=say)
     _check_batch("--batch-size", asked.batch_size, len(data.train_images))
-    say(f"{'pictures per second':32} {'median':>13} {'least':>13} {'most':>13}   n")
+    say(f"{'images per second':32} {'median':>13} {'least':>13} {'most':>13}   n")
     say(f"{asked.dataset}, batches of {asked.batch_size}, {device.type}:")
     with ExitStack() as stack:
         lines = in_rounds(_small(data, asked.batch_size, device), rounds, seconds, stack, say)
     with ExitStack() as stack:
-        root = asked.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pictures-")))
+        root = asked.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="images-")))
         if asked.data is None:
-            make_pictures(root)
+            make_images(root)
         found = image_folder.find(root)
         _check_batch("--image-batch-size", asked.image_batch_size, len(found.train))
         say(f"{len(found.train):,} files cropped to {asked.image_size}, batches of {asked.image_batch_size}:")
@@ -85,11 +83,10 @@ def main(argv: Sequence[str], say: Callable[[str], None] = print) -> int:
     return 0
 
 
-def _check_batch(flag: str, batch: int, pictures: int) -> None:
-    if batch > pictures:
+def _check_batch(flag: str, batch: int, images: int) -> None:
+    if batch > images:
         raise UserError(
-            f"argument {flag}: a batch of {batch} is more than the {pictures} training pictures; "
-            f"choose at most {pictures}",
+            f"argument {flag}: a batch of {batch} is more than the {images} training images; choose at most {images}",
             exit_code=2,
         )
 
@@ -140,7 +137,7 @@ def _large(
         return source
 
     ways: dict[str, Callable[[], Source]] = {
-        "naive, large pictures": lambda: measure.naive_folder(root, size=size, batch=batch)
+        "naive, large images": lambda: measure.naive_folder(root, size=size, batch=batch)
     }
     ways |= {f"streamed, {workers} workers": streamed(workers) for workers in WORKERS}
     if gpu_decodes(device):

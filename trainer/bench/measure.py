@@ -1,4 +1,4 @@
-"""How fast pictures come, way by way: what `bench-input` and the benchmarks measure with."""
+"""How fast images come, way by way: what `bench-input` and the benchmarks measure with."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from torch.utils.data import DataLoader, Dataset
 from trainer.config.scaling import BatchPlan
 from trainer.data.batches.augment import Augmentation
 from trainer.data.batches.normalize import Normalize
-from trainer.data.batches.protocols import TrainingPictures
+from trainer.data.batches.protocols import TrainingImages
 from trainer.data.batches.resident import Resident
 from trainer.data.batches.sampling import Epoch
 from trainer.data.published.tensors import Dataset as Arrays
 from trainer.data.streaming import image_folder
-from trainer.data.streaming.decode import Pictures
+from trainer.data.streaming.decode import ImageDataset
 from trainer.data.streaming.streamed import CHUNK, Choice, StreamedTraining
 from trainer.data.streaming.worker_tuning import QUEUED_PER_WORKER
 from trainer.distributed import cores
 
 SHIFT = 2
-"""Pixels of padding for random crops of small pictures."""
+"""Pixels of padding for random crops of small images."""
 TUNING_SECONDS = 60.0
 """After so long the tuning of a measured way is left as it is."""
 
@@ -35,18 +35,18 @@ class Source(Protocol):
     """One way of feeding."""
 
     def rate(self, seconds: float) -> float:
-        """Pictures per second, measured for about so long."""
+        """Images per second, measured for about so long."""
 
     def close(self) -> None:
         """Ends what it has started."""
 
 
 class Naive:
-    """The tutorial's way: a torchvision data set, PIL transforms of one picture at a time; no workers, or some."""
+    """The tutorial's way: a torchvision data set, PIL transforms of one image at a time; no workers, or some."""
 
-    def __init__(self, pictures: Dataset[tuple[Tensor, int]], batch: int, *, workers: int = 0) -> None:
+    def __init__(self, dataset: Dataset[tuple[Tensor, int]], batch: int, *, workers: int = 0) -> None:
         self._loader = DataLoader(
-            pictures,
+            dataset,
             batch_size=batch,
             shuffle=True,
             num_workers=workers,
@@ -57,7 +57,7 @@ class Naive:
         self._batches = self._endless()
 
     def rate(self, seconds: float) -> float:
-        """Pictures per second."""
+        """Images per second."""
         return _rate(self._batches, seconds, skipped=self._skipped)
 
     def close(self) -> None:
@@ -70,16 +70,16 @@ class Naive:
 
 
 class Endless:
-    """Epoch after epoch of training pictures, as one rank alone."""
+    """Epoch after epoch of training images, as one rank alone."""
 
-    def __init__(self, train: TrainingPictures, batch: int, *, kept: int = 0) -> None:
+    def __init__(self, train: TrainingImages, batch: int, *, kept: int = 0) -> None:
         """`kept`: batches that may be ready while nobody asks; a measurement leaves them out."""
         self._train, self._skipped = train, 1 + kept
         self._plan = BatchPlan(world_size=1, accumulate=1, micro_batch=batch)
         self._batches = self._endless()
 
     def rate(self, seconds: float) -> float:
-        """Pictures per second."""
+        """Images per second."""
         return _rate(self._batches, seconds, skipped=self._skipped)
 
     def waiting(self, *, step: float, steps: int) -> float:
@@ -159,9 +159,9 @@ def measure_streamed(
     crop: str = "random",
     raw: bool = False,
     device: torch.device | None = None,
-    chosen: Callable[[Choice], None] = lambda _: None,
+    report: Callable[[Choice], None] = lambda _: None,
 ) -> Endless:
-    """A folder of pictures, with random crops and flips; `workers`: None = found by trying; `raw`: decoded on a GPU."""
+    """A folder of images, with random crops and flips; `workers`: None = found by trying; `raw`: decoded on a GPU."""
     device = device or torch.device("cpu")
     normalize = Normalize(
         mean=image_folder.MEAN,
@@ -171,7 +171,7 @@ def measure_streamed(
         memory_format=torch.channels_last,
     )
     train = StreamedTraining(
-        Pictures(files=image_folder.find(root).train, size=size, crop=crop, raw=raw),
+        ImageDataset(files=image_folder.find(root).train, size=size, crop=crop, raw=raw),
         normalize,
         augmentation=Augmentation(flip="random"),
         seed=0,
@@ -179,14 +179,14 @@ def measure_streamed(
         workers=workers,
         agree=lambda value: value,
         say=print,
-        chosen=chosen,
+        report=report,
     )
     most = max(workers or 0, 2 * cores.free_cores())
     return Endless(train, batch, kept=2 + -(-QUEUED_PER_WORKER * most * CHUNK // batch))
 
 
 class _OneByOne(Dataset[tuple[Tensor, int]]):
-    """What torchvision's FashionMNIST and CIFAR10 do for each picture."""
+    """What torchvision's FashionMNIST and CIFAR10 do for each image."""
 
     def __init__(self, data: Arrays, *, augmented: bool) -> None:
         from torchvision import transforms
@@ -205,8 +205,8 @@ class _OneByOne(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
         from PIL import Image
 
-        picture: Tensor = self._transform(Image.fromarray(self._pixels[number]))
-        return picture, int(self._labels[number])
+        image: Tensor = self._transform(Image.fromarray(self._pixels[number]))
+        return image, int(self._labels[number])
 
 
 def _rate(batches: Iterator[Any], seconds: float, *, skipped: int) -> float:

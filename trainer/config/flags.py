@@ -19,7 +19,7 @@ MODELS = ("small-cnn", "tutorial-cnn", "fast-cnn", "fast-cnn-wide", "airbench-cn
 MAX_INTEGER = 2**31 - 1
 """Largest count or seed accepted: every consumer (NumPy, NCCL, index tensors) takes at least this."""
 LEAST_EDGE, MOST_EDGE = 8, 4096
-"""Pixels that a folder's pictures may be cropped to."""
+"""Pixels that a folder's images may be cropped to."""
 MOST_WORKERS = 1024
 """Processes of one rank."""
 
@@ -92,9 +92,7 @@ _not_negative = _real("of 0 or more", lambda value: value >= 0)
 
 def parser() -> argparse.ArgumentParser:
     """All flags, in groups."""
-    parser = Parser(
-        prog="trainer", description="Trains a model on pictures, on any number of ranks.", allow_abbrev=False
-    )
+    parser = Parser(prog="trainer", description="Trains a model on images, on any number of ranks.", allow_abbrev=False)
     data = parser.add_argument_group("data and model")
     data.add_argument("--dataset", choices=DATASETS, default="fashion-mnist")
     data.add_argument("--data-dir", type=_path, help="where fetched data is kept (default $DATA_DIR, else ./data)")
@@ -117,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
     steps = parser.add_argument_group("training")
     steps.add_argument("--epochs", type=whole(1), default=4)
     steps.add_argument("--max-steps", type=whole(1), help="end after so many optimizer steps")
-    steps.add_argument("--batch-size", type=whole(1), default=256, help="pictures per step, all ranks (default 256)")
+    steps.add_argument("--batch-size", type=whole(1), default=256, help="images per step, all ranks (default 256)")
     steps.add_argument("--accumulate", type=whole(1), default=1, help="passes per optimizer step")
     steps.add_argument("--lr", type=_positive, help="peak learning rate (default: the model's, scaled; printed)")
     steps.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
@@ -138,7 +136,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_folder_flags(folder: argparse._ArgumentGroup) -> None:
     folder.description = (
         "--data PATH with train/<class>/*.jpg and val/<class>/*.jpg (also .jpeg, .png); "
-        "here the default model is resnet18, and pictures are mirrored at random"
+        "here the default model is resnet18, and images are mirrored at random"
     )
     folder.add_argument(
         "--image-size",
@@ -157,21 +155,21 @@ def _add_folder_flags(folder: argparse._ArgumentGroup) -> None:
         "--workers",
         type=_workers,
         metavar="auto|N",
-        help="processes that read pictures, per rank (default auto: tried)",
+        help="processes that read images, per rank (default auto: tried)",
     )
     folder.add_argument(
         "--decode", choices=("auto", "cpu", "gpu"), default="auto", help="auto: on a GPU where CPU cores are few"
     )
 
 
-def _add_augmentation_flags(pictures: argparse._ArgumentGroup) -> None:
-    pictures.add_argument("--shift", type=whole(0), default=0, help="random crops, shifted by up to N pixels")
-    pictures.add_argument("--flip", choices=("none", "random", "alternate"), default="none", help="mirror pictures")
-    pictures.add_argument("--cutout", type=whole(0), default=0, help="blank a square of N pixels")
-    pictures.add_argument("--label-smoothing", type=_fraction, default=0.0)
-    pictures.add_argument("--mixup", type=_not_negative, default=0.0, help="mix pairs, weighted by Beta(X, X)")
-    pictures.add_argument("--cutmix", type=_not_negative, default=0.0, help="cut and paste, sized by Beta(X, X)")
-    pictures.add_argument("--tta", choices=("none", "flip"), default="none", help="evaluate each picture mirrored too")
+def _add_augmentation_flags(augmentation: argparse._ArgumentGroup) -> None:
+    augmentation.add_argument("--shift", type=whole(0), default=0, help="random crops, shifted by up to N pixels")
+    augmentation.add_argument("--flip", choices=("none", "random", "alternate"), default="none", help="mirror images")
+    augmentation.add_argument("--cutout", type=whole(0), default=0, help="blank a square of N pixels")
+    augmentation.add_argument("--label-smoothing", type=_fraction, default=0.0)
+    augmentation.add_argument("--mixup", type=_not_negative, default=0.0, help="mix pairs, weighted by Beta(X, X)")
+    augmentation.add_argument("--cutmix", type=_not_negative, default=0.0, help="cut and paste, sized by Beta(X, X)")
+    augmentation.add_argument("--tta", choices=("none", "flip"), default="none", help="evaluate on mirror images too")
 
 
 def _add_machine_flags(ranks: argparse._ArgumentGroup) -> None:
@@ -180,7 +178,7 @@ def _add_machine_flags(ranks: argparse._ArgumentGroup) -> None:
         "--scaling",
         choices=("strong", "weak"),
         default="strong",
-        help="with more ranks: strong = same global batch, weak = --batch-size pictures for each rank",
+        help="with more ranks: strong = same global batch, weak = --batch-size images for each rank",
     )
     ranks.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
     ranks.add_argument("--precision", choices=("auto", "fp32", "bf16", "fp16"), default="auto")
@@ -201,7 +199,7 @@ def _add_machine_flags(ranks: argparse._ArgumentGroup) -> None:
 
 def _add_result_flags(results: argparse._ArgumentGroup) -> None:
     results.add_argument("--eval-steps", type=whole(0), default=0, help="evaluate every N steps too")
-    results.add_argument("--max-val-items", type=whole(1), help="evaluate on the first N test pictures only")
+    results.add_argument("--max-val-items", type=whole(1), help="evaluate on the first N test images only")
     results.add_argument("--resume", default="auto", metavar="auto|none|PATH", help="checkpoint or folder of them")
     results.add_argument("--checkpoint-seconds", type=_positive, default=30.0)
     results.add_argument("--checkpoint-steps", type=whole(1), help="a checkpoint every N steps instead")

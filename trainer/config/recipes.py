@@ -13,11 +13,11 @@ class Recipe:
     target: float
     """Test accuracy, 0..1, that the mean over seeds is to reach."""
     flags: Mapping[str, Any]
-    """Defaults in place of the parser's own, by the name of the field in `Config`."""
+    """Defaults in place of the parser's own, by the name of the flag (`--batch-size`: `batch_size`)."""
 
 
 RECIPES = {
-    # Tuned on 50,000 of the training pictures, judged on the other 10,000: docs/training.md has what was tried.
+    # Tuned on 50,000 of the training images, judged on the other 10,000: docs/training.md has what was tried.
     "fashion-mnist": Recipe(
         dataset="fashion-mnist",
         target=0.925,
@@ -43,7 +43,7 @@ RECIPES = {
         },
     ),
     # After airbench94 (Jordan 2024, arXiv:2404.00498, listing in its appendix): its peak rate of 11.5 per 1,024
-    # pictures of summed loss is 1.5 for the mean loss of a batch of 1,024, and its decay 1.3e-3.
+    # images of summed loss is 1.5 for the mean loss of a batch of 1,024, and its decay 1.3e-3.
     "cifar10": Recipe(
         dataset="cifar10",
         target=0.94,

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.config.run_config import Config
+from trainer.config.sections import DistributedConfig
 from trainer.distributed import gloo_threads
 from trainer.errors import UserError
 
@@ -135,7 +135,7 @@ class World:
             raise SystemExit(max(codes))  # the node where it failed says why
 
 
-def _local_device(config: Config, local_rank: int) -> torch.device:
+def _local_device(config: DistributedConfig, local_rank: int) -> torch.device:
     seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if seen < config.planned_gpus:
         raise UserError(
@@ -156,7 +156,7 @@ def _nccl_problem(device: torch.device, local_ranks: int) -> str | None:
     return None
 
 
-def join(config: Config, env: Mapping[str, str] = os.environ) -> World:
+def join(config: DistributedConfig, env: Mapping[str, str] = os.environ) -> World:
     """Joins the ranks that torchrun started (one alone without it), and agrees on the backend.
 
     Raises UserError: 2 for a strategy that needs GPUs, 3 where a rank's device doesn't suit the backend.
@@ -228,7 +228,7 @@ def with_gradients_averaged(model: nn.Module, world: World, *, accumulate: int) 
 def average_buffers(model: nn.Module, world: World) -> None:
     """Makes floating-point buffers (BatchNorm statistics) the mean over ranks; a collective.
 
-    Each rank has seen other pictures. Training doesn't read these buffers, evaluation and checkpoints do, and since
+    Each rank has seen other images. Training doesn't read these buffers, evaluation and checkpoints do, and since
     they are running averages, taking the mean at any time leaves later means unchanged.
     """
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trainer.data.batches.protocols import TrainingPictures
+from trainer.data.batches.protocols import TrainingImages
 from trainer.model.precision import Precision
 
 COMPILERS = ("c++", "g++", "clang++")
@@ -25,15 +25,15 @@ _WARM_UP, _TIMED = 3, 10
 class Trial:
     """What one rank tries ways of computing on: passes over a batch, as training will run them."""
 
-    data: TrainingPictures
+    data: TrainingImages
     batch: int
-    """Pictures of one pass."""
+    """Images of one pass."""
     precision: Precision
     device: torch.device
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Request:
     """`--compile`, and what its `auto` is decided by."""
 
     how: str
@@ -67,7 +67,7 @@ def keep_cache(data_dir: Path) -> None:
 
 def choose(
     model: nn.Module,
-    wanted: Wanted,
+    request: Request,
     trial: Trial,
     gather: Callable[[str | float], list[str | float]],
     say: Callable[[str], None],
@@ -77,8 +77,8 @@ def choose(
     Evaluation goes on calling `model`, eagerly: its batch sizes and modes would each be compiled anew. All ranks do the
     same, as the slowest of them finds best, for none is to wait for another.
     """
-    auto = wanted.how == "auto"
-    if wanted.how == "off" or (auto and wanted.deterministic):
+    auto = request.how == "auto"
+    if request.how == "off" or (auto and request.deterministic):
         return model
     # Asked of all ranks: where some have GPUs and others none, none may wait for what the others don't do.
     if auto and not all(gather(float(trial.device.type == "cuda"))):
@@ -86,11 +86,11 @@ def choose(
     eager = 0.0
     if auto:
         eager = _slowest(gather(_seconds_or_problem(model, trial)))
-        if eager * wanted.passes < WORTH_SECONDS:
-            say(f"not compiled: the run takes about {eager * wanted.passes:.0f} s")
+        if eager * request.passes < WORTH_SECONDS:
+            say(f"not compiled: the run takes about {eager * request.passes:.0f} s")
             return model
-    compiled = _compiled(model, wanted.how)
-    found = gather(_missing(wanted.how, trial.device) or _seconds_or_problem(compiled, trial))
+    compiled = _compiled(model, request.how)
+    found = gather(_missing(request.how, trial.device) or _seconds_or_problem(compiled, trial))
     problem = next((each for each in found if isinstance(each, str)), None)
     if problem:
         say(f"warning: --compile: {problem}; training eagerly")
@@ -100,7 +100,7 @@ def choose(
         say(text)
         if not pays:
             return model
-    if wanted.how == "graphs" and wanted.accumulate > 1:
+    if request.how == "graphs" and request.accumulate > 1:
         _keep_gradients(model)
     return compiled
 

@@ -1,4 +1,4 @@
-"""`--strategy dp`: one process, all GPUs of its node, each step's pictures divided among them."""
+"""`--strategy dp`: one process, all GPUs of its node, each step's images divided among them."""
 
 import torch
 from torch import Tensor, nn

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from trainer.data.batches.protocols import TrainingPictures
+from trainer.data.batches.protocols import TrainingImages
 from trainer.errors import UserError
 from trainer.model import torchvision_models
 
@@ -14,7 +14,7 @@ _EXAMPLES = 2
 WHITENING_EDGE, WHITENING_EPSILON = 2, 5e-4
 """Edge of the whitened patches in pixels, and what is added to their variances (arXiv:2404.00498, section 3.1)."""
 WHITENING_PIXELS = 5000 * 32 * 32
-"""What the patches are taken from: CIFAR's first 5,000 pictures, fewer larger ones."""
+"""What the patches are taken from: CIFAR's first 5,000 images, fewer larger ones."""
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
@@ -63,7 +63,7 @@ class GlobalMax(nn.Module):
 class FastCNN(nn.Module):
     """Four 3x3 convolutions, pooled before they are normalized, global max-pooling and a scaled head.
 
-    Narrow where the picture is still large: the first layers cost by their area, the last ones learn by their width.
+    Narrow where the image is still large: the first layers cost by their area, the last ones learn by their width.
 
     In the manner of the speed-run literature (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv:2404.00498).
     """
@@ -116,7 +116,7 @@ class TutorialCNN(nn.Module):
 class AirbenchCNN(nn.Module):
     """airbench94's network (Jordan 2024, arXiv:2404.00498, section 3): whitening, three groups, max-pooling, a head.
 
-    `whiten` makes the first convolution's filters from training pictures; they are not trained.
+    `whiten` makes the first convolution's filters from training images; they are not trained.
     """
 
     def __init__(self, channels: int, classes: int, widths: tuple[int, int, int] = (64, 256, 256)) -> None:
@@ -135,7 +135,7 @@ class AirbenchCNN(nn.Module):
 
     @torch.no_grad()
     def whiten(self, images: Tensor) -> None:
-        """Sets the first filters to the eigenvectors of the pictures' 2x2 patches, scaled to variance 1, and negated.
+        """Sets the first filters to the eigenvectors of the images' 2x2 patches, scaled to variance 1, and negated.
 
         `images`: normalized, (N, C, H, W).
         """
@@ -160,9 +160,9 @@ def _airbench_group(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def build(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
-    """A freshly initialized model, ours or torchvision's, for square pictures of `size` pixels.
+    """A freshly initialized model, ours or torchvision's, for square images of `size` pixels.
 
-    Raises UserError(2) where the model can't take pictures of this size.
+    Raises UserError(2) where the model can't take images of this size.
     """
     try:
         model = _make(name, channels, size, classes)
@@ -170,8 +170,8 @@ def build(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
     except (AssertionError, RuntimeError, ValueError) as error:  # what torchvision and torch refuse a size with
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
-            f"argument --model: {name} can't take pictures of {size} x {size} pixels ({reason}); choose another model, "
-            "or larger pictures",
+            f"argument --model: {name} can't take images of {size} x {size} pixels ({reason}); choose another model, "
+            "or larger images",
             exit_code=2,
         ) from error
     return model
@@ -201,8 +201,8 @@ def _try(model: nn.Module, channels: int, size: int) -> None:
         torch.func.functional_call(model, state, (torch.zeros(_EXAMPLES, channels, size, size, device="meta"),))
 
 
-def fit_to_data(model: nn.Module, train: TrainingPictures, *, size: int) -> None:
-    """Initializes what a model takes from its training pictures of `size` pixels; the same on every rank."""
+def fit_to_data(model: nn.Module, train: TrainingImages, *, size: int) -> None:
+    """Initializes what a model takes from its training images of `size` pixels; the same on every rank."""
     if isinstance(model, AirbenchCNN):
         images, _ = train.example(min(max(1, WHITENING_PIXELS // size**2), len(train)))
         model.whiten(images)

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.config.run_config import Config
 from trainer.config.scaling import WEIGHT_DECAY
+from trainer.config.sections import OptimizationConfig
 
 
-def build(config: Config, model: nn.Module, peak_lr: float) -> torch.optim.Optimizer:
+def build(config: OptimizationConfig, model: nn.Module, peak_lr: float) -> torch.optim.Optimizer:
     """SGD with Nesterov momentum or AdamW; each group's `peak_lr` is what the schedule's factor is applied to.
 
     With `--bias-lr-scale`, biases (those of normalization are what it is for) learn so many times faster and decay so

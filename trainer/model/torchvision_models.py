@@ -1,15 +1,15 @@
-"""torchvision's classification models, untrained, for pictures of any size and number of channels they can take."""
+"""torchvision's classification models, untrained, for images of any size and number of channels they can take."""
 
 from typing import Any
 
 from torch import nn
 
-SMALL_PICTURES = 64
+SMALL_IMAGES = 64
 """Below this edge in pixels ResNets get the CIFAR stem."""
 
 
 def make(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
-    """A freshly initialized model of `model_names.TORCHVISION_MODELS` for square pictures of `size` pixels.
+    """A freshly initialized model of `model_names.TORCHVISION_MODELS` for square images of `size` pixels.
 
     Raises AssertionError or ValueError where torchvision refuses that size; others fail when they are called.
     """
@@ -24,7 +24,7 @@ def make(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
     elif name.startswith("maxvit_"):
         extra = {"input_size": (size, size)}
     model: nn.Module = models.get_model(name, weights=None, num_classes=classes, **extra)
-    if isinstance(model, models.ResNet) and size < SMALL_PICTURES:
+    if isinstance(model, models.ResNet) and size < SMALL_IMAGES:
         # A 7x7 stride-2 stem and a max-pool leave little of 32 pixels: the usual CIFAR stem (He et al. 2016, 4.2).
         model.conv1 = nn.Conv2d(channels, model.conv1.out_channels, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()

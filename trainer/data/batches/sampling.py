@@ -1,4 +1,4 @@
-"""Which pictures an epoch's steps see, in which order, for any number of ranks."""
+"""Which images an epoch's steps see, in which order, for any number of ranks."""
 
 import zlib
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Epoch:
     """Steps before it are left out; 0 = none."""
 
     def steps(self, images: int) -> int:
-        """Optimizer steps of the whole epoch over so many training pictures."""
+        """Optimizer steps of the whole epoch over so many training images."""
         return images // self.plan.global_batch
 
     def generator(self) -> torch.Generator:
@@ -37,7 +37,7 @@ class Epoch:
     def mine(self, drawn: Tensor) -> Tensor:
         """This rank's part, from `first_step` on, of what is drawn for each place in the epoch's order, (N, …).
 
-        Ranks take turns in one order, so step s sees the same pictures whatever the number of ranks: those at
+        Ranks take turns in one order, so step s sees the same images whatever the number of ranks: those at
         s * global_batch .. (s + 1) * global_batch - 1 of it. What doesn't fill a global batch is left out.
         """
         plan = self.plan

@@ -26,8 +26,8 @@ WAYS_OUT = {
 }
 
 
-PUBLISHED_PICTURES = {"fashion-mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
-"""Training and test pictures of the published sets: a copy of that size with other checksums is damaged, or MNIST."""
+PUBLISHED_IMAGES = {"fashion-mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
+"""Training and test images of the published sets: a copy of that size with other checksums is damaged, or MNIST."""
 
 
 class NoSourceError(UserError):
@@ -122,9 +122,9 @@ def is_published(name: str, contents: Raw) -> bool:
 
 def _refuse_lookalike(name: str, contents: Raw) -> None:
     arrays = FORMATS[name].parse(contents)
-    if (len(arrays.train_labels), len(arrays.test_labels)) == PUBLISHED_PICTURES[name]:
+    if (len(arrays.train_labels), len(arrays.test_labels)) == PUBLISHED_IMAGES[name]:
         raise DamagedError(
-            f"as many pictures as the published {name}, but other checksums: it is damaged (or, if it is meant to be "
+            f"as many images as the published {name}, but other checksums: it is damaged (or, if it is meant to be "
             "another data set, say --other-data)"
         )
 

@@ -97,9 +97,9 @@ def parse_fashion_mnist(raw: Raw) -> Arrays:
         images = _idx(image_file, raw[image_file], dimensions=3)
         labels = _labels(label_file, _idx(label_file, raw[label_file], dimensions=1))
         if images.shape[1:] != (28, 28):
-            raise DamagedError(f"{image_file} holds pictures of {images.shape[1]}x{images.shape[2]}, not 28x28")
+            raise DamagedError(f"{image_file} holds images of {images.shape[1]}x{images.shape[2]}, not 28x28")
         if len(images) != len(labels):
-            raise DamagedError(f"{image_file} holds {len(images)} pictures but {label_file} {len(labels)} labels")
+            raise DamagedError(f"{image_file} holds {len(images)} images but {label_file} {len(labels)} labels")
         return images[:, None], labels
 
     train_images, train_labels = split("train")
@@ -138,7 +138,7 @@ def _cifar_batch(name: str, content: Any) -> tuple[Images, Labels]:
         raise DamagedError(f"{name} lacks an array 'data' or a list 'labels'")
     pixels = images.to_bytes(name, columns=3 * 32 * 32)
     if not all(type(label) is int for label in labels) or len(labels) != len(pixels):
-        raise DamagedError(f"{name} holds {len(pixels)} pictures but not as many whole-number labels")
+        raise DamagedError(f"{name} holds {len(pixels)} images but not as many whole-number labels")
     return pixels.reshape(-1, 3, 32, 32), _labels(name, labels)
 
 
@@ -164,9 +164,9 @@ class _PickledArray(_Inert):
             case _:
                 raise DamagedError(f"{name} holds an array that isn't plain bytes in row order")
         if dtype.arguments[:1] not in (("u1",), (b"u1",)) or shape != (len(content) // columns, columns):
-            raise DamagedError(f"{name} holds an array of shape {shape}, not (pictures, {columns}) of bytes")
+            raise DamagedError(f"{name} holds an array of shape {shape}, not (images, {columns}) of bytes")
         if len(content) != shape[0] * columns:
-            raise DamagedError(f"{name} holds {len(content)} bytes of pictures where {shape[0] * columns} belong")
+            raise DamagedError(f"{name} holds {len(content)} bytes of images where {shape[0] * columns} belong")
         return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 

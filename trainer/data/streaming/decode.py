@@ -1,4 +1,4 @@
-"""One picture at a time: reading, decoding, cropping, resizing, mirroring. What worker processes do."""
+"""One image at a time: reading, decoding, cropping, resizing, mirroring. What worker processes do."""
 
 import functools
 import os
@@ -14,23 +14,23 @@ from torch.nn.functional import interpolate
 from trainer.data.streaming.image_folder import MEAN, Files
 
 MOST_UNREADABLE = 20
-"""Training pictures in a row that may be unreadable before it can't be an accident."""
+"""Training images in a row that may be unreadable before it can't be an accident."""
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-"""Part of the picture's area that a random crop has, and its width over its height (Szegedy et al. 2015,
+"""Part of the image's area that a random crop has, and its width over its height (Szegedy et al. 2015,
 arXiv:1409.4842, section 6)."""
 MARGIN = 224 / 256
-"""Edge of an evaluation's crop over the picture's shorter side: the usual "resize to 256, crop 224"."""
+"""Edge of an evaluation's crop over the image's shorter side: the usual "resize to 256, crop 224"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Some pictures of one batch: what a worker is given at once. Plain lists, for they go through a pipe."""
+    """Some images of one batch: what a worker is given at once. Plain lists, for they go through a pipe."""
 
-    pictures: list[int]
+    indices: list[int]
     place: int
     """Where in its batch it begins."""
     batch: int
-    """Pictures in that batch."""
+    """Images in that batch."""
     crops: list[list[float]] | None
     """Four numbers from 0 to 1 for each random crop; None = the middle, as for evaluation."""
     flips: list[bool] | None
@@ -38,12 +38,12 @@ class Chunk:
     @property
     def ends_batch(self) -> bool:
         """Whether it is the last of its batch."""
-        return self.place + len(self.pictures) == self.batch
+        return self.place + len(self.indices) == self.batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """A chunk's pictures."""
+    """A chunk's images."""
 
     chunk: Chunk
     pixels: Tensor
@@ -62,8 +62,8 @@ class Decoded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """The pictures of some files, by chunks: a map-style data set for torch's loader."""
+class ImageDataset:
+    """The images of some files, by chunks: a map-style data set for torch's loader."""
 
     files: Files
     size: int
@@ -74,28 +74,28 @@ class Pictures:
     """Leaves the decoding to the GPU."""
 
     def __getitem__(self, chunk: Chunk) -> Decoded:
-        """Reads and decodes. Unreadable pictures for training give way to the next one in the list of files.
+        """Reads and decodes. Unreadable images for training give way to the next one in the list of files.
 
         So batches keep their size on every rank, and classes nearly their share, as neighbours are of one class. In an
         evaluation each file counts once, so an unreadable one is shown as plain grey.
         """
-        labels = self.files.labels[torch.tensor(chunk.pictures)].tolist()
+        labels = self.files.labels[torch.tensor(chunk.indices)].tolist()
         if self.raw and (raw := self._bytes(chunk)) is not None:
             return Decoded(chunk=chunk, pixels=torch.empty(0, dtype=torch.uint8), labels=labels, raw=raw)
-        pixels = torch.empty(len(chunk.pictures), self.size, self.size, 3, dtype=torch.uint8)
+        pixels = torch.empty(len(chunk.indices), self.size, self.size, 3, dtype=torch.uint8)
         broken: list[str] = []
-        for place, number in enumerate(chunk.pictures):
-            picture, used = self._readable(number, replace=chunk.crops is not None, broken=broken)
-            if picture is None:
+        for place, number in enumerate(chunk.indices):
+            image, used = self._readable(number, replace=chunk.crops is not None, broken=broken)
+            if image is None:
                 pixels[place] = torch.tensor([round(255 * value) for value in MEAN], dtype=torch.uint8)
                 continue
             labels[place] = int(self.files.labels[used])
-            shown = cut(picture, self.size, self.crop, chunk.crops[place] if chunk.crops else None).permute(1, 2, 0)
+            shown = cut(image, self.size, self.crop, chunk.crops[place] if chunk.crops else None).permute(1, 2, 0)
             pixels[place] = shown.flip(1) if chunk.flips and chunk.flips[place] else shown
         return Decoded(chunk=chunk, pixels=pixels, labels=labels, broken=broken)
 
     def _readable(self, number: int, *, replace: bool, broken: list[str]) -> tuple[Tensor | None, int]:
-        """The picture, or the next readable one, and its number; None where it is unreadable and not replaced."""
+        """The image, or the next readable one, and its number; None where it is unreadable and not replaced."""
         for candidate in range(number, number + MOST_UNREADABLE):
             used = candidate % len(self.files)
             try:
@@ -104,19 +104,19 @@ class Pictures:
                 broken.append(f"{printable(self.files.path(used))}: {_reason(error)}")
             if not replace:
                 return None, number
-        raise UnreadableError(f"{MOST_UNREADABLE} pictures in a row can't be read, the first: {broken[0]}")
+        raise UnreadableError(f"{MOST_UNREADABLE} images in a row can't be read, the first: {broken[0]}")
 
     def _bytes(self, chunk: Chunk) -> list[Tensor] | None:
         """The files as they are; None where one of them is missing or no JPEG, and the CPU has to do it."""
         try:
-            raw = [read(self.files.path(number)) for number in chunk.pictures]
+            raw = [read(self.files.path(number)) for number in chunk.indices]
         except (OSError, ValueError):
             return None
         return raw if all(content[:2].tolist() == [0xFF, 0xD8] for content in raw) else None  # JPEG's first marker
 
 
 class UnreadableError(Exception):
-    """Too many pictures in a row can't be read."""
+    """Too many images in a row can't be read."""
 
 
 @functools.cache
@@ -153,16 +153,16 @@ def _reason(error: Exception) -> str:
 
 
 def decode(path: str) -> Tensor:
-    """The picture as uint8 (3, H, W). Raises RuntimeError, OSError or ValueError where it can't be read."""
-    picture: Tensor = io().decode_image(read(path), mode=io().ImageReadMode.RGB)
-    if picture.dtype == torch.uint16:  # PNG files may have 16 bits
-        picture = (picture.to(torch.int32) >> 8).to(torch.uint8)
-    return picture
+    """The image as uint8 (3, H, W). Raises RuntimeError, OSError or ValueError where it can't be read."""
+    image: Tensor = io().decode_image(read(path), mode=io().ImageReadMode.RGB)
+    if image.dtype == torch.uint16:  # PNG files may have 16 bits
+        image = (image.to(torch.int32) >> 8).to(torch.uint8)
+    return image
 
 
-def cut(picture: Tensor, size: int, crop: str, draws: Sequence[float] | None) -> Tensor:
-    """A window of `picture`, uint8 (C, H, W), as (C, size, size). `draws`: None = its middle."""
-    height, width = picture.shape[1:]
+def cut(image: Tensor, size: int, crop: str, draws: Sequence[float] | None) -> Tensor:
+    """A window of `image`, uint8 (C, H, W), as (C, size, size). `draws`: None = its middle."""
+    height, width = image.shape[1:]
     if draws is None:
         window = middle_window(height, width)
     elif crop == "resized":
@@ -170,7 +170,7 @@ def cut(picture: Tensor, size: int, crop: str, draws: Sequence[float] | None) ->
     else:
         window = random_window(height, width, size, draws)
     top, left, rows, columns = window
-    part = picture[:, top : top + rows, left : left + columns]
+    part = image[:, top : top + rows, left : left + columns]
     if (rows, columns) == (size, size):
         return part
     if part.device.type == "cuda":  # where there is no such operation on bytes
@@ -189,7 +189,7 @@ def middle_window(height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def random_window(height: int, width: int, size: int, draws: Sequence[float]) -> tuple[int, int, int, int]:
-    """A square of `size` pixels anywhere, or as large as the picture allows."""
+    """A square of `size` pixels anywhere, or as large as the image allows."""
     edge = min(size, height, width)
     return int(draws[2] * (height - edge + 1)), int(draws[3] * (width - edge + 1)), edge, edge
 
@@ -198,7 +198,7 @@ def resized_window(height: int, width: int, draws: Sequence[float]) -> tuple[int
     """A window of random area and shape (AREA, RATIO; the shape's logarithm is uniform), anywhere.
 
     `draws`: four numbers from 0 to 1. torchvision's RandomResizedCrop draws again where a window doesn't fit; here it
-    is cut to the picture, so that each picture takes the same number of draws.
+    is cut to the image, so that each image takes the same number of draws.
     """
     area = height * width * (AREA[0] + draws[0] * (AREA[1] - AREA[0]))
     ratio = RATIO[0] * (RATIO[1] / RATIO[0]) ** draws[1]

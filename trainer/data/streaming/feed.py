@@ -1,4 +1,4 @@
-"""Batches on the device from pictures that worker processes decode, made ready while the step before computes."""
+"""Batches on the device from images that worker processes decode, made ready while the step before computes."""
 
 import atexit
 import functools
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from trainer.data.batches.normalize import Normalize
 from trainer.data.batches.protocols import Batch
-from trainer.data.streaming.decode import Chunk, Decoded, Pictures, UnreadableError
+from trainer.data.streaming.decode import Chunk, Decoded, ImageDataset, UnreadableError
 from trainer.data.streaming.gpu_decode import on_gpu
 from trainer.data.streaming.handover import Handover
 from trainer.data.streaming.worker_process import prepare_worker, start_server
@@ -31,11 +31,11 @@ REPORT_SECONDS = 2.0
 
 
 class Feed:
-    """Worker processes, kept from one pass over pictures to the next, and what makes batches of their work."""
+    """Worker processes, kept from one pass over images to the next, and what makes batches of their work."""
 
-    def __init__(self, pictures: Pictures, normalize: Normalize, *, say: Callable[[str], None]) -> None:
+    def __init__(self, dataset: ImageDataset, normalize: Normalize, *, say: Callable[[str], None]) -> None:
         """`say`: told of each unreadable file, once."""
-        self._pictures, self._normalize, self._say = pictures, normalize, say
+        self._dataset, self._normalize, self._say = dataset, normalize, say
         self._tasks = _Tasks()
         self._loader: DataLoader[Decoded] | None = None
         self._iterator: Any = None
@@ -47,7 +47,7 @@ class Feed:
     def batches(self, chunks: Iterable[Chunk], workers: int) -> Generator[Batch]:
         """The batches that `chunks` make up; 0 workers: read by the caller itself, when it asks.
 
-        Raises UserError where a worker dies, or too many pictures are unreadable.
+        Raises UserError where a worker dies, or too many images are unreadable.
         """
         if workers == 0:
             yield from self._by_itself(chunks)
@@ -81,7 +81,7 @@ class Feed:
             if len(buffer) < chunk.batch:
                 buffer = self._normalize.buffer(chunk.batch)
             try:
-                labels += self.fill(buffer, self._pictures[chunk])
+                labels += self.fill(buffer, self._dataset[chunk])
             except UnreadableError as error:
                 raise self._told(error) from error
             if chunk.ends_batch:
@@ -109,7 +109,7 @@ class Feed:
             # Torch finds more workers than cores excessive; whether they are is what is found out by trying.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
             return DataLoader(
-                self._pictures,  # type: ignore[arg-type]  # has no length: what is read is the sampler's affair
+                self._dataset,  # type: ignore[arg-type]  # has no length: what is read is the sampler's affair
                 sampler=self._tasks,
                 batch_size=None,
                 num_workers=workers,
@@ -136,13 +136,13 @@ class Feed:
         self._processes = []
 
     def fill(self, buffer: Tensor, decoded: Decoded) -> list[int]:
-        """Puts a chunk's pictures, normalized, in their places of a batch; returns their labels."""
+        """Puts a chunk's images, normalized, in their places of a batch; returns their labels."""
         if decoded.raw is not None:
-            decoded = on_gpu(decoded, self._pictures, self._normalize.device)
+            decoded = on_gpu(decoded, self._dataset, self._normalize.device)
         for line in decoded.broken:
             if line not in self._broken:
                 self._broken.add(line)
-                shown = "another picture takes its place" if decoded.chunk.crops else "it counts as plain grey"
+                shown = "another image takes its place" if decoded.chunk.crops else "it counts as plain grey"
                 self._say(f"warning: {line}; {shown}")
         pixels = decoded.pixels.to(self._normalize.device, non_blocking=True).permute(0, 3, 1, 2)
         place = decoded.chunk.place
@@ -179,10 +179,10 @@ class Feed:
             connection.wait([process.sentinel for process in self._processes], REPORT_SECONDS)
         ended = [process.exitcode for process in self._processes if process.exitcode]
         if not ended:
-            return UserError(f"reading pictures failed: {text.splitlines()[-1]} (--debug shows where)", exit_code=1)
+            return UserError(f"reading images failed: {text.splitlines()[-1]} (--debug shows where)", exit_code=1)
         how = f"by {signal.Signals(-ended[0]).name}" if ended[0] < 0 else f"with exit code {ended[0]}"
         return UserError(
-            f"a worker process that reads pictures was ended {how}, most often for want of memory, or of shared "
+            f"a worker process that reads images was ended {how}, most often for want of memory, or of shared "
             "memory (df -h /dev/shm); make room or use fewer --workers",
             exit_code=1,
         )
@@ -203,7 +203,7 @@ class _Filling:
 
     def __init__(self, feed: Feed, decoded: Iterator[Decoded]) -> None:
         self._given = Handover()
-        self._thread = threading.Thread(target=self._run, args=(feed, decoded), name="pictures", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(feed, decoded), name="images", daemon=True)
         self._thread.start()
 
     def _run(self, feed: Feed, decoded: Iterator[Decoded]) -> None:

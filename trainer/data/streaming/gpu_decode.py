@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import torch
 
-from trainer.data.streaming.decode import Decoded, Pictures, cut, io
+from trainer.data.streaming.decode import Decoded, ImageDataset, cut, io
 
 
-def on_gpu(decoded: Decoded, pictures: Pictures, device: torch.device) -> Decoded:
+def on_gpu(decoded: Decoded, dataset: ImageDataset, device: torch.device) -> Decoded:
     """Decodes a chunk's JPEG files on the GPU (nvJPEG); what that can't do is left to the CPU."""
     chunk = decoded.chunk
     try:
         found = io().decode_jpeg(decoded.raw, mode=io().ImageReadMode.RGB, device=device)
     except RuntimeError:
-        return replace(pictures, raw=False)[chunk]
+        return replace(dataset, raw=False)[chunk]
     shown = [
-        cut(picture, pictures.size, pictures.crop, chunk.crops[place] if chunk.crops else None)
-        for place, picture in enumerate(found)
+        cut(image, dataset.size, dataset.crop, chunk.crops[place] if chunk.crops else None)
+        for place, image in enumerate(found)
     ]
     sides = [each.flip(2) if chunk.flips and chunk.flips[place] else each for place, each in enumerate(shown)]
     return replace(decoded, pixels=torch.stack(sides).permute(0, 2, 3, 1), raw=None)

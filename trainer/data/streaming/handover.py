@@ -27,7 +27,7 @@ class Handover:
         self._made = 0
 
     def free_buffer(self, count: int, normalize: Normalize, stream: Any) -> Tensor | None:
-        """Room for `count` pictures, waited for; None where no more is wanted.
+        """Room for `count` images, waited for; None where no more is wanted.
 
         To be called with `stream` as the current one: memory from another stream's pool may still be in use there.
         """

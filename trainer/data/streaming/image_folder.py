@@ -13,15 +13,15 @@ from trainer.errors import UserError
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 TEST_FOLDERS = ("val", "valid", "test")
-"""Names that the folder of test pictures may have; the first that is there counts."""
+"""Names that the folder of test images may have; the first that is there counts."""
 LAYOUT = "wanted: train/<class>/*.jpg and val/<class>/*.jpg (also .jpeg, .png; valid/ or test/ in place of val/)"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's training pictures, red, green, blue, of values from 0 to 1: the figures that torchvision's pretrained
+"""Of ImageNet's training images, red, green, blue, of values from 0 to 1: the figures that torchvision's pretrained
 models expect (docs.pytorch.org/vision, "Models and pre-trained weights"); most photographs are close to them."""
 
 
 class Files:
-    """Paths and labels of pictures, in three tensors: worker processes share them, however many files there are."""
+    """Paths and labels of images, in three tensors: worker processes share them, however many files there are."""
 
     def __init__(self, root: Path, names: Sequence[str], labels: Sequence[int]) -> None:
         """`names`: below `root`; `labels`: one for each."""
@@ -37,12 +37,12 @@ class Files:
         return len(self.labels)
 
     def name(self, number: int) -> str:
-        """The path of a picture below the root."""
+        """The path of an image below the root."""
         first, end = self._ends[number : number + 2].tolist()
         return os.fsdecode(self._names[first:end].numpy().tobytes())
 
     def path(self, number: int) -> str:
-        """The whole path of a picture."""
+        """The whole path of an image."""
         return f"{self.root}/{self.name(number)}"
 
     def digest(self) -> str:
@@ -53,7 +53,7 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder:
-    """Pictures in folders, one folder a class."""
+    """Images in folders, one folder a class."""
 
     classes: tuple[str, ...]
     """In the order of their labels, by name."""
@@ -72,10 +72,10 @@ class ImageFolder:
 
 
 def find(root: Path) -> ImageFolder:
-    """Looks for the pictures below `root`; none is opened.
+    """Looks for the images below `root`; none is opened.
 
     Raises:
-        UserError: exit code 2, where the layout is another, a class has no pictures, or a folder can't be read.
+        UserError: exit code 2, where the layout is another, a class has no images, or a folder can't be read.
     """
     try:
         train = _classes(root / "train")
@@ -91,13 +91,13 @@ def find(root: Path) -> ImageFolder:
 
 
 def _classes(place: Path) -> dict[str, list[str]]:
-    """Names of the pictures below each of the folders in `place`, sorted. Raises OSError."""
+    """Names of the images below each of the folders in `place`, sorted. Raises OSError."""
     with os.scandir(place) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    return {name: sorted(_pictures(place / name)) for name in names}
+    return {name: sorted(_images(place / name)) for name in names}
 
 
-def _pictures(folder: Path) -> list[str]:
+def _images(folder: Path) -> list[str]:
     """Names below `folder`, which may have folders of its own; hidden files (macOS leaves some) are none."""
 
     def unreadable(error: OSError) -> None:
@@ -113,17 +113,17 @@ def _pictures(folder: Path) -> list[str]:
 def _check(root: Path, train: dict[str, list[str]], test: dict[str, list[str]], test_root: Path) -> None:
     if empty := [name for name, files in train.items() if not files]:
         raise UserError(
-            f"DATA={root}: no pictures ({', '.join(ENDINGS)}) in train/{empty[0]}"
+            f"DATA={root}: no images ({', '.join(ENDINGS)}) in train/{empty[0]}"
             f"{_and_more(empty)}; fill or remove that folder",
             exit_code=2,
         )
     if not train or not any(test.values()):
         place = root / "train" if not train else test_root
-        raise UserError(f"DATA={root}: no classes with pictures in {place}; {LAYOUT}", exit_code=2)
+        raise UserError(f"DATA={root}: no classes with images in {place}; {LAYOUT}", exit_code=2)
     if unknown := [name for name, files in test.items() if files and name not in train]:
         raise UserError(
             f"DATA={root}: {test_root.name}/{unknown[0]}{_and_more(unknown)} is a class that train/ hasn't; "
-            "give it training pictures or remove it",
+            "give it training images or remove it",
             exit_code=2,
         )
 

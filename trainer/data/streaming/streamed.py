@@ -1,4 +1,4 @@
-"""Pictures too many for memory: read, decoded and cropped by worker processes as they are needed."""
+"""Images too many for memory: read, decoded and cropped by worker processes as they are needed."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,15 +12,15 @@ from trainer.data.batches.augment import Augmentation, cut_out, draw
 from trainer.data.batches.normalize import Normalize
 from trainer.data.batches.protocols import Batch
 from trainer.data.batches.sampling import Epoch, generator
-from trainer.data.streaming.decode import Chunk, Pictures
+from trainer.data.streaming.decode import Chunk, ImageDataset
 from trainer.data.streaming.feed import Feed
 from trainer.data.streaming.worker_tuning import Trial, Tuning
 
 CHUNK = 16
-"""Pictures that a worker is given at once: some 20 ms of work, of which handing over is a hundredth, and small enough
+"""Images that a worker is given at once: some 20 ms of work, of which handing over is a hundredth, and small enough
 for all workers to share in a batch."""
 TEST_BATCH = 128
-"""Pictures per forward pass of an evaluation."""
+"""Images per forward pass of an evaluation."""
 Agree = Callable[[float], float]
 """The largest of all ranks' values; a collective."""
 
@@ -31,19 +31,19 @@ class Choice:
 
     workers: int
     rates: dict[int, float]
-    """Pictures per second of all ranks together in the best trial of each number."""
+    """Images per second of all ranks together in the best trial of each number."""
 
 
 def chunked(
-    pictures: Sequence[int], batch: int, crops: list[list[float]] | None = None, flips: list[bool] | None = None
+    indices: Sequence[int], batch: int, crops: list[list[float]] | None = None, flips: list[bool] | None = None
 ) -> Iterator[Chunk]:
-    """Cuts pictures into batches, and these into chunks; the last batch may be smaller."""
-    for start in range(0, len(pictures), batch):
-        end = min(start + batch, len(pictures))
+    """Cuts images into batches, and these into chunks; the last batch may be smaller."""
+    for start in range(0, len(indices), batch):
+        end = min(start + batch, len(indices))
         for first in range(start, end, CHUNK):
             part = slice(first, min(first + CHUNK, end))
             yield Chunk(
-                pictures=list(pictures[part]),
+                indices=list(indices[part]),
                 place=first - start,
                 batch=end - start,
                 crops=None if crops is None else crops[part],
@@ -52,11 +52,11 @@ def chunked(
 
 
 class StreamedTraining:
-    """Training pictures in random order, with a crop and a side drawn for each."""
+    """Training images in random order, with a crop and a side drawn for each."""
 
     def __init__(
         self,
-        pictures: Pictures,
+        dataset: ImageDataset,
         normalize: Normalize,
         *,
         augmentation: Augmentation,
@@ -65,22 +65,22 @@ class StreamedTraining:
         workers: int | None,
         agree: Agree,
         say: Callable[[str], None],
-        chosen: Callable[[Choice], None],
+        report: Callable[[Choice], None],
     ) -> None:
         """`cores`: free for this rank, the same number on all; `workers`: None = found while training.
 
-        `say` is told of unreadable files, `chosen` of what was found.
+        `say` receives a line for each unreadable file, `report` the number of workers once it is chosen.
         """
-        self._pictures, self._normalize = pictures, normalize
+        self._dataset, self._normalize = dataset, normalize
         self._augmentation, self._seed = augmentation, seed
-        self._cores, self._fixed, self._agree, self._chosen = cores, workers, agree, chosen
-        self._feed = Feed(pictures, normalize, say=say)
+        self._cores, self._fixed, self._agree, self._report = cores, workers, agree, report
+        self._feed = Feed(dataset, normalize, say=say)
         self._tuning: Tuning | None = None
         first = generator("flips", seed)
-        self._first_flips = torch.rand(len(pictures.files), generator=first) < 0.5
+        self._first_flips = torch.rand(len(dataset.files), generator=first) < 0.5
 
     def __len__(self) -> int:
-        return len(self._pictures.files)
+        return len(self._dataset.files)
 
     @property
     def workers(self) -> int:
@@ -110,9 +110,9 @@ class StreamedTraining:
             yield images, labels
 
     def example(self, count: int) -> Batch:
-        """Any `count` of the pictures, uncropped but for the margins."""
+        """Any `count` of the images, uncropped but for the margins."""
         numbers = [number % len(self) for number in range(count)]
-        feed = Feed(self._pictures, self._normalize, say=lambda _: None)
+        feed = Feed(self._dataset, self._normalize, say=lambda _: None)
         batches = feed.batches(chunked(numbers, count), self.workers)
         try:
             images, labels = next(batches)
@@ -122,14 +122,14 @@ class StreamedTraining:
             feed.close()
 
     def _drawn(self, epoch: Epoch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """This rank's pictures from the first step on, (n,), with crops (n, 4), flips (n,) and cutouts' centres."""
+        """This rank's images from the first step on, (n,), with crops (n, 4), flips (n,) and cutouts' centres."""
         generator = epoch.generator()
         order = torch.randperm(len(self), generator=generator)
         crops = torch.rand(len(self), 4, generator=generator)
         drawn = draw(
             self._augmentation,
             order,
-            size=(self._pictures.size, self._pictures.size),
+            size=(self._dataset.size, self._dataset.size),
             epoch=epoch.number,
             first_flips=self._first_flips,
             generator=generator,
@@ -196,30 +196,30 @@ class StreamedTraining:
         if tuning.settled:
             per_batch = plan.micro_batch * plan.world_size
             rates = {workers: max(found) * per_batch for workers, found in tuning.rates.items()}
-            self._chosen(Choice(workers=tuning.workers, rates=rates))
+            self._report(Choice(workers=tuning.workers, rates=rates))
 
 
 class StreamedTest:
-    """Test pictures, each its middle, in a fixed order."""
+    """Test images, each its middle, in a fixed order."""
 
     def __init__(
         self,
-        pictures: Pictures,
+        dataset: ImageDataset,
         normalize: Normalize,
         *,
         workers: Callable[[], int],
         say: Callable[[str], None],
     ) -> None:
         """`workers`: how many an evaluation starts, and ends again: between evaluations they would only be idle."""
-        self._pictures, self._normalize, self._workers = pictures, normalize, workers
+        self._dataset, self._normalize, self._workers = dataset, normalize, workers
         self._say, self._told = say, set[str]()
 
     def __len__(self) -> int:
-        return len(self._pictures.files)
+        return len(self._dataset.files)
 
     def share(self, rank: int, world_size: int, count: int) -> Iterator[Batch]:
-        """Every `world_size`-th of the first `count` pictures, from the `rank`-th on."""
-        feed = Feed(self._pictures, self._normalize, say=self._say_once)
+        """Every `world_size`-th of the first `count` images, from the `rank`-th on."""
+        feed = Feed(self._dataset, self._normalize, say=self._say_once)
         try:
             yield from feed.batches(chunked(range(rank, count, world_size), TEST_BATCH), self._workers())
         finally:

@@ -9,7 +9,7 @@ import signal
 
 from trainer.data.streaming import decode
 
-# Ctrl-C and torchrun's SIGTERM reach every process of the job, but the trainer still needs its pictures then: up to the
+# Ctrl-C and torchrun's SIGTERM reach every process of the job, but the trainer still needs its images then: up to the
 # end of its step. Workers end when it tells them to, or when it is gone. They hold signals back too, as both
 # multiprocessing and torch set handlers of their own in each worker, a moment before `prepare_worker` can ignore them.
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))

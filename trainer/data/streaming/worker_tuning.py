@@ -1,7 +1,7 @@
-"""How many worker processes read a rank's pictures: found by trying, in the first seconds of training itself.
+"""How many worker processes read a rank's images: found by trying, in the first seconds of training itself.
 
 The numbers around the rank's free cores take turns in feeding real batches to real steps, so what is compared is the
-training's own speed, with all that competes for the cores. Nothing is read for nothing, and as a picture's crop follows
+training's own speed, with all that competes for the cores. Nothing is read for nothing, and as an image's crop follows
 from its place in the epoch, which batches are seen doesn't depend on who reads them.
 
 A trial is a stretch of an epoch, or where epochs are too short for that, whole epochs in a row.
@@ -26,7 +26,7 @@ AS_GOOD = 0.97
 LEAST = 4
 """A trial may be so many times shorter than it is meant to be, where there is no room for more."""
 ENOUGH = 0.01
-"""Part of the time that steps on a GPU may wait for pictures without there being anything to gain."""
+"""Part of the time that steps on a GPU may wait for images without there being anything to gain."""
 QUEUED_PER_WORKER = 2
 """Chunks that a worker has before it, torch's own default."""
 
@@ -117,7 +117,7 @@ class Tuning:
         return Trial(workers=workers, skipped=1, measured=measured, drained=drained(workers, self._chunks))
 
     def found(self, trial: Trial, *, seconds: float, waited: float) -> None:
-        """Notes the seconds of a trial's measured batches, and those of them spent waiting for pictures."""
+        """Notes the seconds of a trial's measured batches, and those of them spent waiting for images."""
         if trial.whole:
             self._found_whole(trial, seconds, waited)
         elif not self._batches or (not self.rates and seconds < TRIAL_SECONDS / LEAST):

@@ -13,7 +13,7 @@ import os, sys, torch
 from trainer.distributed import affinity
 from trainer.config.run_config import parse
 from trainer.distributed.world import join, leave
-world = join(parse([], {}))
+world = join(parse([], {}).distributed)
 torch.ones(4096, 64).sum()  # the pool of threads is there before
 seat = affinity.take(world, sys.argv[1])
 threads = {frozenset(os.sched_getaffinity(int(name))) for name in os.listdir("/proc/self/task")}

@@ -218,7 +218,7 @@ def test_an_own_copy_of_the_published_size_with_other_checksums_is_damaged_unles
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = write(tmp_path / "own", idx_files())
-    monkeypatch.setitem(fetch.PUBLISHED_PICTURES, "fashion-mnist", (200, 100))
+    monkeypatch.setitem(fetch.PUBLISHED_IMAGES, "fashion-mnist", (200, 100))
     message = refused("fashion-mnist", tmp_path / "data", own)
     assert "other checksums" in message and "--other-data" in message and "(3)" in message
     fetch.ensure("fashion-mnist", data_dir=tmp_path / "data", own_copy=own, say=lambda line: None, other_data=True)

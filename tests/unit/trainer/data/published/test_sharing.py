@@ -129,7 +129,7 @@ def _one_rank(env: dict[str, str], folder: Path, report: Path) -> None:
     os.environ.update(env)
     said: list[str] = []
     error, code = None, 0
-    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}))
+    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}).distributed)
     try:
         sharing.bring_everywhere(NAME, data_dir=folder, world=world, say=said.append)
     except UserError as caught:
@@ -271,7 +271,7 @@ def test_what_comes_damaged_is_not_stored(
 
 def test_one_rank_alone_needs_no_group(tmp_path: Path, mirror: Mirror) -> None:
     mirror.answers = lambda folder: True
-    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}), {})
+    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}).distributed, {})
     sharing.bring_everywhere(NAME, data_dir=tmp_path / "one", world=world, say=print)
     assert read(tmp_path / "one", NAME) is not None
     mirror.answers = lambda folder: False

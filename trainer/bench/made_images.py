@@ -15,15 +15,15 @@ COPIES = 128
 """Names that each file has: reading them again and again costs what it costs from a warm page cache."""
 
 
-def make_pictures(folder: Path, *, count: int = 128, least: int = 512, most: int = 768, seed: int = 0) -> None:
+def make_images(folder: Path, *, count: int = 128, least: int = 512, most: int = 768, seed: int = 0) -> None:
     """Fills `folder` with train/<class>/… and val/<class>/…: `count` JPEG files of `least` to `most` pixels an edge.
 
-    Some 50 to 150 kB each; the training pictures have COPIES names each.
+    Some 50 to 150 kB each; the training images have COPIES names each.
     """
     generator = torch.Generator().manual_seed(seed)
     for number in range(count):
         edges = torch.randint(least, most + 1, (2,), generator=generator).tolist()
-        content = io().encode_jpeg(_picture(edges[0], edges[1], generator), quality=QUALITY).numpy().tobytes()
+        content = io().encode_jpeg(_image(edges[0], edges[1], generator), quality=QUALITY).numpy().tobytes()
         label = f"class{number % CLASSES}"
         for part in ("train", "val"):
             (folder / part / label).mkdir(parents=True, exist_ok=True)
@@ -33,13 +33,13 @@ def make_pictures(folder: Path, *, count: int = 128, least: int = 512, most: int
             os.link(first, folder / "train" / label / f"{number}-{copy}.jpg")
 
 
-def _picture(height: int, width: int, generator: torch.Generator) -> Tensor:
+def _image(height: int, width: int, generator: torch.Generator) -> Tensor:
     """Noise whose strength falls with its frequency, as in photographs (Field 1987): uint8 (3, height, width)."""
-    picture = torch.zeros(1, 3, height, width)
+    image = torch.zeros(1, 3, height, width)
     cells = 4
     while cells < min(height, width):
         noise = torch.randn(1, 3, cells, cells, generator=generator)
         noise = noise.mean(1, keepdim=True) + 0.3 * noise  # brightness varies more than colour
-        picture += interpolate(noise, size=(height, width), mode="bilinear") * 80 * cells**-0.4
+        image += interpolate(noise, size=(height, width), mode="bilinear") * 80 * cells**-0.4
         cells *= 2
-    return (picture[0] + 120).clamp(0, 255).to(torch.uint8)
+    return (image[0] + 120).clamp(0, 255).to(torch.uint8)

@@ -22,18 +22,18 @@ from trainer.distributed.malloc import keep_freed_memory
 from trainer.errors import UserError
 
 SECONDS, QUICK_SECONDS = 1.0, 0.4
-"""Of one measurement of one way."""
+"""The time of one measurement of one way."""
 ROUNDS, QUICK_ROUNDS = 5, 3
 WORKERS = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What was found for one way."""
+    """The result of one way."""
 
     way: str
     rates: tuple[float, ...]
-    """Images per second, one of each round."""
+    """Images per second, one value per round."""
 
     def __str__(self) -> str:
         low, high = min(self.rates), max(self.rates)
@@ -51,35 +51,39 @@ def _parser() -> argparse.ArgumentParser:
         "--image-size", type=whole(LEAST_EDGE, MOST_EDGE), default=224, help="crops of large images (default 224)"
     )
     parser.add_argument("--image-batch-size", type=whole(1), default=64, help="of large images (default 64)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--debug", action="store_true", help="tracebacks instead of one-line errors")
     return parser
 
 
 def main(argv: Sequence[str], say: Callable[[str], None] = print) -> int:
-    """Measures and prints; returns 0. Raises UserError."""
-    asked = _parser().parse_args(list(argv))
+    """Measure and print; return 0.
+
+    Raises:
+        UserError: exit code 2.
+    """
+    options = _parser().parse_args(list(argv))
     keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if asked.quick else (ROUNDS, SECONDS)
-    data = tensors.load(asked.dataset, data_dir=asked.data_dir, own_copy=None, seed=0, say=say)
-    _check_batch("--batch-size", asked.batch_size, len(data.train_images))
+    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
+    data = tensors.load(options.dataset, data_dir=options.data_dir, own_copy=None, seed=0, say=say)
+    _check_batch("--batch-size", options.batch_size, len(data.train_images))
     say(f"{'images per second':32} {'median':>13} {'least':>13} {'most':>13}   n")
-    say(f"{asked.dataset}, batches of {asked.batch_size}, {device.type}:")
+    say(f"{options.dataset}, batches of {options.batch_size}, {device.type}:")
     with ExitStack() as stack:
-        lines = in_rounds(_small(data, asked.batch_size, device), rounds, seconds, stack, say)
+        lines = in_rounds(_small(data, options.batch_size, device), rounds, seconds, stack, say)
     with ExitStack() as stack:
-        root = asked.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="images-")))
-        if asked.data is None:
+        root = options.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="images-")))
+        if options.data is None:
             make_images(root)
-        found = image_folder.find(root)
-        _check_batch("--image-batch-size", asked.image_batch_size, len(found.train))
-        say(f"{len(found.train):,} files cropped to {asked.image_size}, batches of {asked.image_batch_size}:")
-        large = _large(root, asked.image_size, asked.image_batch_size, device, say)
+        folder = image_folder.find(root)
+        _check_batch("--image-batch-size", options.image_batch_size, len(folder.train))
+        say(f"{len(folder.train):,} files cropped to {options.image_size}, batches of {options.image_batch_size}:")
+        large = _large(root, options.image_size, options.image_batch_size, device, say)
         lines += in_rounds(large, rounds, seconds, stack, say)
-    if asked.json:
-        _write(asked.json, lines)
+    if options.json:
+        _write(options.json, lines)
     return 0
 
 
@@ -94,7 +98,7 @@ def _check_batch(flag: str, batch: int, images: int) -> None:
 def in_rounds(
     ways: dict[str, Callable[[], Source]], rounds: int, seconds: float, stack: ExitStack, say: Callable[[str], None]
 ) -> list[Line]:
-    """Measures A B C A B C …, so that a noisy minute hits all; sources are closed with `stack`."""
+    """Measure A B C A B C …, so that a noisy minute affects all ways; `stack` closes the sources."""
     sources = {}
     for way, make in ways.items():
         sources[way] = make()
@@ -103,7 +107,7 @@ def in_rounds(
     for _ in range(rounds):
         for way, source in sources.items():
             rates[way].append(source.rate(seconds))
-    lines = [Line(way=way, rates=tuple(found)) for way, found in rates.items()]
+    lines = [Line(way=way, rates=tuple(values)) for way, values in rates.items()]
     for line in lines:
         say(str(line))
     return lines
@@ -133,7 +137,7 @@ def _large(
     def tuned() -> Source:
         source = measure.measure_streamed(root, workers=None, batch=batch, size=size, device=device)
         source.settle()
-        say(f"(auto has found {source.workers} workers)")
+        say(f"(auto chose {source.workers} workers)")
         return source
 
     ways: dict[str, Callable[[], Source]] = {

@@ -1,4 +1,4 @@
-"""Photographs made up for measurements: large JPEG files with structure at every scale."""
+"""Made-up photographs for measurements: large JPEG files with structure at every scale."""
 
 import os
 from pathlib import Path
@@ -12,13 +12,13 @@ from trainer.data.streaming.decode import io
 CLASSES = 4
 QUALITY = 90
 COPIES = 128
-"""Names that each file has: reading them again and again costs what it costs from a warm page cache."""
+"""Names of each file: reading it again and again costs what it does from a warm page cache."""
 
 
 def make_images(folder: Path, *, count: int = 128, least: int = 512, most: int = 768, seed: int = 0) -> None:
-    """Fills `folder` with train/<class>/… and val/<class>/…: `count` JPEG files of `least` to `most` pixels an edge.
+    """Fill `folder` with train/<class>/… and val/<class>/…: `count` JPEG files with edges of `least` to `most` pixels.
 
-    Some 50 to 150 kB each; the training images have COPIES names each.
+    They have 50 to 150 kB each; the training images have COPIES names each.
     """
     generator = torch.Generator().manual_seed(seed)
     for number in range(count):
@@ -34,7 +34,7 @@ def make_images(folder: Path, *, count: int = 128, least: int = 512, most: int =
 
 
 def _image(height: int, width: int, generator: torch.Generator) -> Tensor:
-    """Noise whose strength falls with its frequency, as in photographs (Field 1987): uint8 (3, height, width)."""
+    """Return noise that weakens with its frequency, as in photographs (Field 1987): uint8 (3, height, width)."""
     image = torch.zeros(1, 3, height, width)
     cells = 4
     while cells < min(height, width):

@@ -1,4 +1,4 @@
-"""How fast images come, way by way: what `bench-input` and the benchmarks measure with."""
+"""How fast each way delivers images; for `bench-input` and the benchmarks."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from trainer.distributed import cores
 SHIFT = 2
 """Pixels of padding for random crops of small images."""
 TUNING_SECONDS = 60.0
-"""After so long the tuning of a measured way is left as it is."""
+"""After this time, the tuning of a measured way is left as it is."""
 
 
 class Source(Protocol):
-    """One way of feeding."""
+    """One way of feeding training."""
 
     def rate(self, seconds: float) -> float:
-        """Images per second, measured for about so long."""
+        """Return images per second, measured for about this time."""
 
     def close(self) -> None:
-        """Ends what it has started."""
+        """End what it has started."""
 
 
 class Naive:
-    """The tutorial's way: a torchvision data set, PIL transforms of one image at a time; no workers, or some."""
+    """The tutorials' way: a torchvision data set, PIL transforms of one image at a time, with or without workers."""
 
     def __init__(self, dataset: Dataset[tuple[Tensor, int]], batch: int, *, workers: int = 0) -> None:
         self._loader = DataLoader(
@@ -53,15 +53,15 @@ class Naive:
             persistent_workers=workers > 0,
             pin_memory=workers > 0 and torch.cuda.is_available(),
         )
-        self._skipped = 1 + 2 * workers  # two batches of each worker are ready while nobody asks
+        self._skipped = 1 + 2 * workers  # each worker has two batches ready while nobody requests any
         self._batches = self._endless()
 
     def rate(self, seconds: float) -> float:
-        """Images per second."""
+        """Return images per second."""
         return _rate(self._batches, seconds, skipped=self._skipped)
 
     def close(self) -> None:
-        """Lets the loader go, which ends its workers."""
+        """Release the loader, which ends its workers."""
         self._batches.close()
 
     def _endless(self) -> Generator[Any]:
@@ -73,29 +73,29 @@ class Endless:
     """Epoch after epoch of training images, as one rank alone."""
 
     def __init__(self, train: TrainingImages, batch: int, *, kept: int = 0) -> None:
-        """`kept`: batches that may be ready while nobody asks; a measurement leaves them out."""
+        """`kept`: batches that may be ready while nobody requests any; a measurement skips them."""
         self._train, self._skipped = train, 1 + kept
         self._plan = BatchPlan(world_size=1, accumulate=1, micro_batch=batch)
         self._batches = self._endless()
 
     def rate(self, seconds: float) -> float:
-        """Images per second."""
+        """Return images per second."""
         return _rate(self._batches, seconds, skipped=self._skipped)
 
     def waiting(self, *, step: float, steps: int) -> float:
-        """Share (0..1) of the time of steps of so many seconds each, spent without CPU, that is waiting."""
+        """Return the share (0..1) of time spent waiting, if each step takes `step` seconds without using the CPU."""
         waited, since = 0.0, time.perf_counter()
         for number in range(-self._skipped, steps):
             if number == 0:
                 waited, since = 0.0, time.perf_counter()
-            asked = time.perf_counter()
+            requested = time.perf_counter()
             next(self._batches)
-            waited += time.perf_counter() - asked
+            waited += time.perf_counter() - requested
             time.sleep(step)
         return waited / (time.perf_counter() - since)
 
     def settle(self) -> None:
-        """Lets a streamed source find its number of workers."""
+        """Let a streamed source find its number of workers."""
         assert isinstance(self._train, StreamedTraining)
         since = time.monotonic()
         while not self._train.settled and time.monotonic() - since < TUNING_SECONDS:
@@ -107,7 +107,7 @@ class Endless:
         return self._train.workers if isinstance(self._train, StreamedTraining) else 0
 
     def close(self) -> None:
-        """Ends its workers, if any."""
+        """End its workers, if any."""
         self._batches.close()
         if isinstance(self._train, StreamedTraining):
             self._train.close()
@@ -118,12 +118,12 @@ class Endless:
 
 
 def naive_arrays(data: Arrays, *, batch: int, augmented: bool, workers: int = 0) -> Naive:
-    """A data set in memory as torchvision's own classes give it out."""
+    """Return a data set in memory, read as torchvision's own classes do."""
     return Naive(_OneByOne(data, augmented=augmented), batch, workers=workers)
 
 
 def naive_folder(root: Path, *, size: int, batch: int) -> Naive:
-    """Torchvision's ImageFolder with a random crop and flip."""
+    """Return torchvision's ImageFolder with a random crop and flip."""
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
@@ -137,7 +137,7 @@ def naive_folder(root: Path, *, size: int, batch: int) -> Naive:
 
 
 def measure_resident(data: Arrays, *, batch: int, augmented: bool, device: torch.device) -> Endless:
-    """A data set that lives on the device."""
+    """Return a data set that lives on the device."""
     resident = Resident(
         data.train_images,
         data.train_labels,
@@ -161,7 +161,7 @@ def measure_streamed(
     device: torch.device | None = None,
     report: Callable[[Choice], None] = lambda _: None,
 ) -> Endless:
-    """A folder of images, with random crops and flips; `workers`: None = found by trying; `raw`: decoded on a GPU."""
+    """Return a folder of images, with random crops and flips; `workers`: None = by trials; `raw`: decoded on a GPU."""
     device = device or torch.device("cpu")
     normalize = Normalize(
         mean=image_folder.MEAN,

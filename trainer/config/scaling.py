@@ -1,4 +1,4 @@
-"""How batch, learning rate and number of ranks hang together. Pure arithmetic, free of torch."""
+"""How batch, learning rate and number of ranks depend on each other. Pure arithmetic, free of torch."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ REFERENCE_LR = {
     ("resnet18", "adamw"): 1e-3,
 }
 OTHER_LR = {"sgd": 0.1, "adamw": 1e-3}
-"""For the models that are not ours, ResNet-50's (Goyal et al. 2017, section 5.1) and AdamW's default: a start."""
+"""For models that are not ours: ResNet-50's (Goyal et al. 2017, section 5.1) and AdamW's default, as a start."""
 WEIGHT_DECAY = {"sgd": 5e-4, "adamw": 1e-2}
 
 
@@ -48,14 +48,14 @@ class BatchPlan:
 
 
 def plan_batch(config: BatchConfig, *, world_size: int) -> BatchPlan:
-    """Divides the batch over ranks and passes, rounded to the nearest whole number of images for each, at least 1."""
+    """Divide the batch over ranks and passes, rounded to the nearest whole number of images for each, at least 1."""
     parts = config.accumulate * (world_size if config.scaling == "strong" else 1)
     micro_batch = max(1, math.floor(config.batch_size / parts + 0.5))
     return BatchPlan(world_size=world_size, accumulate=config.accumulate, micro_batch=micro_batch)
 
 
 def batch_rule(config: BatchConfig, plan: BatchPlan) -> str:
-    """One line for the user: what happened to --batch-size."""
+    """Return a line for the user: what became of --batch-size."""
     passes = f" in {plan.accumulate} passes" if plan.accumulate > 1 else ""
     text = f"global batch {plan.global_batch} = {plan.world_size} rank(s) x {plan.per_rank}{passes}"
     requested = config.batch_size * (plan.world_size if config.scaling == "weak" else 1)
@@ -69,7 +69,7 @@ def batch_rule(config: BatchConfig, plan: BatchPlan) -> str:
 
 
 def learning_rate(config: OptimizationConfig, model: str, global_batch: int) -> tuple[float, str]:
-    """Peak learning rate and the rule it came from, in one line.
+    """Return the peak learning rate, and a line that names its rule.
 
     SGD: linear in the global batch (Goyal et al. 2017, arXiv:1706.02677); AdamW: with its square root
     (Malladi et al. 2022, arXiv:2205.10287).
@@ -85,7 +85,11 @@ def learning_rate(config: OptimizationConfig, model: str, global_batch: int) -> 
 
 
 def steps_per_epoch(images: int, global_batch: int) -> int:
-    """Full global batches in the training set; the rest of each epoch's permutation is left out."""
+    """Return the full global batches in the training set; the rest of each epoch's permutation is left out.
+
+    Raises:
+        UserError: exit code 2, if there isn't one.
+    """
     if images < global_batch:
         raise UserError(
             f"argument --batch-size: a global batch of {global_batch} is more than the {images} training images; "
@@ -96,16 +100,16 @@ def steps_per_epoch(images: int, global_batch: int) -> int:
 
 
 def total_steps(config: TrainingConfig, per_epoch: int) -> int:
-    """Optimizer steps of the whole run."""
+    """Return the optimizer steps of the whole run."""
     steps = config.epochs * per_epoch
     return steps if config.max_steps is None else min(steps, config.max_steps)
 
 
 def lr_factor(step: int, *, total: int, schedule: str, warmup: float) -> float:
-    """Fraction (0, 1] of the peak learning rate for the optimizer step `step` (from 1 to `total`).
+    """Return the fraction (0, 1] of the peak learning rate for the optimizer step `step` (from 1 to `total`).
 
-    Linear warm-up over the first `warmup * total` steps, then constant, or down to 0 just after the last step,
-    in a line (triangular; Smith 2017, arXiv:1506.01186) or half a cosine (Loshchilov & Hutter 2017, arXiv:1608.03983).
+    Linear warm-up over the first `warmup * total` steps, then constant, or falling to 0 just after the last step: in a
+    line (triangular; Smith 2017, arXiv:1506.01186) or half a cosine (Loshchilov & Hutter 2017, arXiv:1608.03983).
     """
     rising = round(warmup * total)
     if step <= rising:

@@ -1,4 +1,4 @@
-"""torchvision's classification models, untrained, for images of any size and number of channels they can take."""
+"""torchvision's classification models, untrained, for any image size and number of channels that they can take."""
 
 from typing import Any
 
@@ -9,11 +9,12 @@ SMALL_IMAGES = 64
 
 
 def make(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
-    """A freshly initialized model of `model_names.TORCHVISION_MODELS` for square images of `size` pixels.
+    """Return a freshly initialized model of `model_names.TORCHVISION_MODELS` for square images of `size` pixels.
 
-    Raises AssertionError or ValueError where torchvision refuses that size; others fail when they are called.
+    Raises:
+        AssertionError, ValueError: torchvision refuses that size. Other models fail when they are called.
     """
-    from torchvision import models  # heavy to import, so only where it is asked for
+    from torchvision import models  # slow to import, so only if it is needed
 
     extra: dict[str, Any] = {}
     if name in {"googlenet", "inception_v3"}:
@@ -34,7 +35,7 @@ def make(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
 
 
 def _replace_first_convolution(model: nn.Module, channels: int) -> None:
-    """Gives the first convolution another number of input channels; every model of torchvision's begins with one."""
+    """Give the first convolution another number of input channels; each of torchvision's models begins with one."""
     name, old = next((name, part) for name, part in model.named_modules() if isinstance(part, nn.Conv2d))
     assert old.groups == 1
     assert isinstance(old.padding, tuple)

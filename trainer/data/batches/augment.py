@@ -11,20 +11,20 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """What is done to training images. The default is nothing."""
+    """How training images are varied; by default not at all."""
 
     shift: int = 0
     """Largest shift in pixels to each side: a random crop from the image padded by as much (He et al. 2016, 4.2)."""
     flip: str = "none"
     """none, random (each image, each epoch, with probability 1/2), or alternate: a random half in the first epoch,
-    then each image by turns (Jordan 2024, arXiv:2404.00498), so that two epochs always show both sides."""
+    then each image every other epoch (Jordan 2024, arXiv:2404.00498), so that two epochs always show both sides."""
     cutout: int = 0
-    """Edge in pixels of a square set to the mean, its centre anywhere (DeVries & Taylor 2017, arXiv:1708.04552)."""
+    """Edge in pixels of a square set to the mean, centred anywhere (DeVries & Taylor 2017, arXiv:1708.04552)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """What was drawn for N images; each (N,) or (N, 2), or None where it isn't done."""
+    """Random draws for N images; each (N,) or (N, 2), or None if the augmentation is off."""
 
     corner: Tensor | None
     """int64 (N, 2): row and column of the crop in the padded image."""
@@ -43,9 +43,9 @@ def draw(
     first_flips: Tensor,
     generator: torch.Generator,
 ) -> Draws:
-    """Draws for the images with these indices, int64 (N,), of (height, width) `size`.
+    """Draw for the images with these indices, int64 (N,), of (height, width) `size`.
 
-    `first_flips`, bool, one for each image of the data set: which of them alternate flipping begins with.
+    `first_flips`: bool, one for each image of the data set: those that alternate flipping mirrors first.
     """
     count = len(indices)
     corner = flipped = hole = None
@@ -61,14 +61,14 @@ def draw(
 
 
 class Windows:
-    """Images in memory, given out in batches from any corner and mirrored, by one copy of one span for each.
+    """Images in memory, taken in batches of crops, mirrored if requested, by one copy of one span per image.
 
-    A crop of a padded image lies in one piece of memory from its first pixel to its last, rows of padding between;
-    copying that piece and viewing it with the padded image's strides is five times faster than indexing rows.
+    From its first pixel to its last, a crop of a padded image is one piece of memory, with padding between its rows.
+    Copying that piece and viewing it with the padded image's strides is five times faster than indexing rows.
     """
 
     def __init__(self, images: Tensor, *, shift: int, mirrored: bool, device: torch.device) -> None:
-        """`images`: uint8 (N, C, H, W), kept on `device` in (N, H, W, C) order, padded by `shift` zeros all round."""
+        """`images`: uint8 (N, C, H, W), kept on `device` in (N, H, W, C) order, with `shift` zeros on all sides."""
         channels, height, width = images.shape[1:]
         self._count, self._mirrored = len(images), mirrored
         self._shape = (channels, height, width)
@@ -82,21 +82,21 @@ class Windows:
         self._buffer = flat.new_empty(0)
 
     def take(self, indices: Tensor, corner: Tensor | None, flipped: Tensor | None) -> Tensor:
-        """Images as a uint8 view (B, C, H, W), in (N, H, W, C) order, good until the next call."""
+        """Return images as a uint8 view (B, C, H, W), in (N, H, W, C) order, valid until the next call."""
         channels, height, width = self._shape
         where = indices if flipped is None else torch.add(indices, flipped, alpha=self._count)
         starts = where * self._image
         if corner is not None:
             starts = starts.add_(corner[:, 0], alpha=self._row).add_(corner[:, 1], alpha=channels)
         if self._buffer.shape != (len(indices), self._span):
-            with torch.inference_mode(False):  # for training too, though its size be first seen in an evaluation
+            with torch.inference_mode(False):  # also usable in training if an evaluation is the first to need this size
                 self._buffer = self._spans.new_empty((len(indices), self._span))
         spans = torch.index_select(self._spans, 0, starts, out=self._buffer)
         return spans.as_strided((len(indices), channels, height, width), (self._span, 1, self._row, channels))
 
 
 def cut_out(images: Tensor, hole: Tensor, edge: int) -> Tensor:
-    """Sets a square of `edge` pixels around each hole's centre to 0, in place; `images`: (B, C, H, W)."""
+    """Set a square of `edge` pixels around each hole's centre to 0, in place; `images`: (B, C, H, W)."""
     height, width = images.shape[2:]
 
     def near(centre: Tensor, side: int) -> Tensor:

@@ -21,7 +21,7 @@ SYNTHETIC_NOISE, SYNTHETIC_SHIFT = 0.8, 8
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Images and labels; mean and standard deviation of the training images, per channel in units of 0..1."""
+    """Images and labels; mean and standard deviation of the training images, per channel, from 0 to 1."""
 
     name: str
     train_images: Tensor
@@ -36,9 +36,9 @@ class Dataset:
 
 
 def load(name: str, *, data_dir: Path, own_copy: Path | None, seed: int, say: Callable[[str], None]) -> Dataset:
-    """The data set `name` from `data_dir`, verified; fetched first if `fetch.ensure` hasn't.
+    """Return the data set `name` from `data_dir`, verified; fetch it first if `fetch.ensure` hasn't.
 
-    `own_copy` is the user's own copy, file or folder; `seed` matters to the synthetic set alone.
+    `own_copy` is the user's own copy, file or folder; `seed` matters to the synthetic set only.
 
     Raises:
         UserError: exit code 2, as `fetch.ensure`.
@@ -59,7 +59,7 @@ def load(name: str, *, data_dir: Path, own_copy: Path | None, seed: int, say: Ca
 
 
 def synthetic(*, seed: int) -> Dataset:
-    """Ten smooth random patterns, each image one of them, shifted and noisy: (4096 + 1024, 1, 28, 28), by `seed`."""
+    """Make images of ten smooth random patterns, shifted and noisy: (4096 + 1024, 1, 28, 28), the same for a `seed`."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.randn(CLASSES, 1, 7, 7, generator=generator)
     patterns = interpolate(coarse, size=(SYNTHETIC_SIZE, SYNTHETIC_SIZE), mode="bicubic")[:, 0]

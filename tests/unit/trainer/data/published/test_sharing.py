@@ -265,7 +265,7 @@ def test_what_comes_damaged_is_not_stored(
     monkeypatch.setattr(sharing, "_announce", other)
     ends = ranks(put(tmp_path / "one"), tmp_path / "two")
     assert [end.code for end in ends] == [2, 2]
-    assert "came damaged from one" in str(ends[1].error)
+    assert "arrived damaged from one" in str(ends[1].error)
     assert not (tmp_path / "two").exists()
 
 

@@ -43,7 +43,7 @@ def test_names_keep_every_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["cat/a.jpg"], r"train: No such file or directory; wanted: train/<class>/\*\.jpg"),
+        (["cat/a.jpg"], r"train: No such file or directory; expected: train/<class>/\*\.jpg"),
         (["train/cat/a.jpg"], "val: No such file or directory; wanted"),
         (["train/a.jpg", "val/cat/a.jpg"], "no classes with images in .*/train; wanted"),
         (["train/cat/a.jpg", "val/cat/a.txt"], "no classes with images in .*/val; wanted"),

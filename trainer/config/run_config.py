@@ -1,4 +1,4 @@
-"""What a run is asked to do. Free of torch, so that the launcher can check it before anything starts."""
+"""The request for a run. Free of torch, so that the launcher can check it before anything starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

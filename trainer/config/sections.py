@@ -117,7 +117,7 @@ class CheckpointConfig:
     """The launcher has promised to continue an earlier job: if there is no checkpoint, that is an error."""
     checkpoint_seconds: float
     checkpoint_steps: int | None
-    """Replaces `checkpoint_seconds` where given."""
+    """Replaces `checkpoint_seconds` if set."""
     keep: int
 
 

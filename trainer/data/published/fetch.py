@@ -144,10 +144,10 @@ def _ways_out(name: str, root: Path) -> str:
 def _find_own(name: str, own_copy: Path) -> SourceFiles:
     if not own_copy.exists():
         raise DamagedError("no such file or folder")
-    found = find(name, own_copy)
-    if not found:
+    source_files = find(name, own_copy)
+    if not source_files:
         raise DamagedError(f"contains none of {name}'s files, which are {', '.join(FORMATS[name].files)}")
-    return found
+    return source_files
 
 
 def _fetch(name: str, root: Path, work: Path, say: Say) -> Raw:
@@ -176,10 +176,10 @@ def _fetch(name: str, root: Path, work: Path, say: Say) -> Raw:
 
 def _published_files(name: str, place: Path) -> Raw | None:
     """Return the files at `place` if they are the published ones; None if there are none."""
-    found = find(name, place)
-    if not found:
+    source_files = find(name, place)
+    if not source_files:
         return None
-    contents = found.read()
+    contents = source_files.read()
     if not is_published(name, contents):
         raise DamagedError("not the published files (other checksums)")
     return contents
@@ -198,8 +198,8 @@ def _fashion_mnist_mirror(work: Path, say: Say) -> Raw:
         except UnavailableError as error:
             reasons.append(f"{mirror}: {error}")
             continue
-        if found := find("fashion-mnist", folder):
-            return found.read()
+        if source_files := find("fashion-mnist", folder):
+            return source_files.read()
     raise UnavailableError(", ".join(reasons) or "none known")
 
 

@@ -99,7 +99,7 @@ class StreamedTraining:
 
     def epoch(self, epoch: Epoch) -> Iterator[Batch]:
         """Yield the batches of one rank's passes. Each draw follows from the seed, the epoch and the place in it."""
-        order, crops, flips, holes = self._drawn(epoch)
+        order, crops, flips, holes = self._draw(epoch)
         batch = epoch.plan.micro_batch
         position = 0
         for images, labels in self._tuned(order, crops, flips, epoch):
@@ -121,7 +121,7 @@ class StreamedTraining:
             batches.close()
             feed.close()
 
-    def _drawn(self, epoch: Epoch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    def _draw(self, epoch: Epoch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return this rank's indices from the first step on, (n,), with crops (n, 4), flips (n,), cutouts' centres."""
         generator = epoch.generator()
         order = torch.randperm(len(self), generator=generator)
@@ -141,7 +141,7 @@ class StreamedTraining:
     def _tuned(self, order: Tensor, crops: Tensor, flips: Tensor | None, epoch: Epoch) -> Iterator[Batch]:
         """Yield all batches, in trial after trial of a number of workers until one is chosen."""
         batch = epoch.plan.micro_batch
-        tuning = self._tuning = self._tuning or self._begun(epoch)
+        tuning = self._tuning = self._tuning or self._start_tuning(epoch)
         first, end = 0, len(order)
 
         def chunks(first: int, end: int) -> Iterator[Chunk]:
@@ -152,12 +152,12 @@ class StreamedTraining:
 
         while trial := tuning.trial((end - first) // batch):
             last = first + trial.batches * batch
-            yield from self._tried(trial, self._feed.batches(chunks(first, last), trial.workers), epoch)
+            yield from self._trial_batches(trial, self._feed.batches(chunks(first, last), trial.workers), epoch)
             first = last
         if first < end:
             yield from self._feed.batches(chunks(first, end), tuning.workers)
 
-    def _begun(self, epoch: Epoch) -> Tuning:
+    def _start_tuning(self, epoch: Epoch) -> Tuning:
         plan = epoch.plan
         on_cpu = float(self._normalize.device.type == "cpu")
         return Tuning(
@@ -169,7 +169,7 @@ class StreamedTraining:
             fixed=self._fixed,
         )
 
-    def _tried(self, trial: Trial, batches: Iterator[Batch], epoch: Epoch) -> Iterator[Batch]:
+    def _trial_batches(self, trial: Trial, batches: Iterator[Batch], epoch: Epoch) -> Iterator[Batch]:
         """Yield a trial's batches, and note the result when the last measured one arrives.
 
         Not after the last batch: a caller that wants one epoch's batches never requests more.
@@ -183,19 +183,19 @@ class StreamedTraining:
             if number > trial.skipped:
                 waited += now - since_request
             if number == last:
-                self._found(trial, now - since, waited, epoch.plan)
+                self._record(trial, now - since, waited, epoch.plan)
             if number == trial.skipped:
                 since = now
             yield batch
         next(batches, None)  # lets it reach its end, so that its workers can continue
 
-    def _found(self, trial: Trial, seconds: float, waited: float, plan: BatchPlan) -> None:
+    def _record(self, trial: Trial, seconds: float, waited: float, plan: BatchPlan) -> None:
         tuning = self._tuning
         assert tuning is not None
-        tuning.found(trial, seconds=self._agree(seconds), waited=self._agree(waited))
+        tuning.record(trial, seconds=self._agree(seconds), waited=self._agree(waited))
         if tuning.settled:
             per_batch = plan.micro_batch * plan.world_size
-            rates = {workers: max(found) * per_batch for workers, found in tuning.rates.items()}
+            rates = {workers: max(trials) * per_batch for workers, trials in tuning.rates.items()}
             self._report(Choice(workers=tuning.workers, rates=rates))
 
 

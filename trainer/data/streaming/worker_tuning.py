@@ -116,17 +116,17 @@ class Tuning:
             return None
         return Trial(workers=workers, skipped=1, measured=measured, drained=drained(workers, self._chunks))
 
-    def found(self, trial: Trial, *, seconds: float, waited: float) -> None:
-        """Note the seconds of a trial's measured batches, and how many of them were spent waiting for images."""
+    def record(self, trial: Trial, *, seconds: float, waited: float) -> None:
+        """Record the seconds of a trial's measured batches, and how many of them were spent waiting for images."""
         if trial.whole:
-            self._found_whole(trial, seconds, waited)
+            self._record_epoch(trial, seconds, waited)
         elif not self._batches or (not self.rates and seconds < TRIAL_SECONDS / LEAST):
             # That was the pilot, or followed one that was slow only because everything was being set up: once more.
             self._batches = max(PILOT_BATCHES, math.ceil(TRIAL_SECONDS * trial.measured / max(seconds, 1e-6)))
         else:
             self._note(trial.workers, trial.measured, seconds, waited)
 
-    def _found_whole(self, trial: Trial, seconds: float, waited: float) -> None:
+    def _record_epoch(self, trial: Trial, seconds: float, waited: float) -> None:
         self._started = trial.workers
         if not trial.measured:
             return

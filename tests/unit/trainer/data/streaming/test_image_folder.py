@@ -44,9 +44,9 @@ def test_names_keep_every_byte(tmp_path: Path) -> None:
     ("names", "said"),
     [
         (["cat/a.jpg"], r"train: No such file or directory; expected: train/<class>/\*\.jpg"),
-        (["train/cat/a.jpg"], "val: No such file or directory; wanted"),
-        (["train/a.jpg", "val/cat/a.jpg"], "no classes with images in .*/train; wanted"),
-        (["train/cat/a.jpg", "val/cat/a.txt"], "no classes with images in .*/val; wanted"),
+        (["train/cat/a.jpg"], "val: No such file or directory; expected"),
+        (["train/a.jpg", "val/cat/a.jpg"], "no classes with images in .*/train; expected"),
+        (["train/cat/a.jpg", "val/cat/a.txt"], "no classes with images in .*/val; expected"),
         (["train/cat/a.jpg", "train/dog/a.gif", "val/cat/a.jpg"], r"no images .* in train/dog; fill or remove"),
         (["train/cat/a.jpg", "valid/cat/a.jpg", "valid/cow/a.jpg", "valid/eel/b.jpg"], r"valid/cow and 1 more is a"),
     ],

@@ -285,7 +285,7 @@ def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
 
     ranks = [rank(number) for number in range(2)]
     on_gpu = Mock(wraps=ranks[0]._normalize, device=Mock(type="cuda"))
-    begun = StreamedTraining._begun
+    begun = StreamedTraining._start_tuning
 
     def as_if(self: StreamedTraining, place: Epoch) -> workers.Tuning:
         own = self._normalize
@@ -294,7 +294,7 @@ def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
         self._normalize = own
         return tuning
 
-    monkeypatch.setattr(StreamedTraining, "_begun", as_if)
+    monkeypatch.setattr(StreamedTraining, "_start_tuning", as_if)
 
     def run(number: int) -> None:
         for each in range(4):

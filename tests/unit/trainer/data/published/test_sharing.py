@@ -259,7 +259,7 @@ def test_what_comes_damaged_is_not_stored(
 ) -> None:
     real = sharing._announce
 
-    def other(announced: sharing.Announcement | None, *rest: Any) -> sharing.Announced | None:
+    def other(announced: sharing.Announcement | None, *rest: Any) -> sharing.Announcement | None:
         return real(announced and replace(announced, sha256="0" * 64), *rest)
 
     monkeypatch.setattr(sharing, "_announce", other)

@@ -78,7 +78,7 @@ def test_a_short_run_is_not(trained: Run, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_nccl_alone_gives_the_gradients_of_the_plain_model(record_property: Callable[[str, object], None]) -> None:
-    """In a world of one, DDP's wrapper changes nothing; what it costs is recorded."""
+    """In a world of one, DDP's wrapper changes nothing; its cost is recorded."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(784, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 9)

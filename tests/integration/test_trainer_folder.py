@@ -12,7 +12,7 @@ from tests.support.made_folder import fill, write
 from tests.support.trainer_runs import LIMIT, finish, parameters, records, start, start_two_nodes, wait_for
 
 EARLY = 32
-"""A step before rounding grows into other parameters."""
+"""A step so early that rounding has not grown into different parameters."""
 pytestmark = pytest.mark.timeout(1500)
 FLAGS = ["--dataset", "folder", "--image-size", "28", "--model", "tutorial-cnn", "--lr", "0.01", "--batch-size", "8"]
 FLAGS += ["--schedule", "constant", "--warmup", "0", "--max-val-items", "2", "--checkpoint-steps", str(EARLY // 2)]
@@ -20,7 +20,7 @@ FLAGS += ["--schedule", "constant", "--warmup", "0", "--max-val-items", "2", "--
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """512 of two classes, some of them all alike."""
+    """512 images of two classes, many of them identical."""
     root = fill(tmp_path_factory.mktemp("images"), test=1)
     for each in sorted((root / "train").rglob("*.*")):
         for copy in range(15):

@@ -1,4 +1,4 @@
-"""The optimizers, fused into one kernel where torch has one for the device."""
+"""The optimizers, fused into one kernel if torch has one for the device."""
 
 from typing import Any
 

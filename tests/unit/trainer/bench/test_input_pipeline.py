@@ -50,7 +50,7 @@ def test_made_images_are_like_photographs(tmp_path: Path) -> None:
         (["--fast"], "unrecognized arguments: --fast .*bench-input --help"),
     ],
 )
-def test_wrong_flags_are_told(words: list[str], said: str) -> None:
+def test_wrong_flags_are_reported(words: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
         input_pipeline.main(words)
     assert caught.value.exit_code == 2
@@ -75,7 +75,7 @@ def test_more_than_there_is_or_fits_is_refused(
     assert caught.value.exit_code == 2
 
 
-def test_figures_that_can_not_be_written_are_told(tmp_path: Path) -> None:
+def test_figures_that_can_not_be_written_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--json: .*No such file") as caught:
         input_pipeline._write(tmp_path / "none" / "figures.json", [])
     assert caught.value.exit_code == 2

@@ -1,4 +1,4 @@
-"""Recipes are defaults: what the user says wins."""
+"""Recipes are defaults: the user's flags win."""
 
 from dataclasses import asdict
 from typing import Any

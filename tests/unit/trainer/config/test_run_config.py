@@ -123,7 +123,7 @@ def test_strategy_and_ranks(strategy: str, ranks: int, fine: bool) -> None:
         assert caught.value.exit_code == 2
 
 
-def test_models_of_torchvision_go_by_name_and_a_typo_is_told_what_is_near() -> None:
+def test_models_of_torchvision_go_by_name_and_a_typo_gets_suggestions() -> None:
     assert parse(["--model", "resnet50"], {}).model == "resnet50"
     with pytest.raises(UserError, match="resnet50"):
         parse(["--model", "resnet5O"], {})

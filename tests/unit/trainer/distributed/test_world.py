@@ -41,7 +41,7 @@ def test_planned_gpus_that_torch_does_not_see(flags: list[str], backend: str, gp
         assert caught.value.exit_code == code
 
 
-def test_strategy_none_is_refused_by_rank_0_aloud_and_by_the_others_silently() -> None:
+def test_strategy_none_is_refused_by_rank_0_with_a_message_and_by_the_others_silently() -> None:
     config = parse(["--strategy", "none"], {})
     with pytest.raises(UserError, match="--strategy"):
         refuse_world(config, {"RANK": "0", "WORLD_SIZE": "2"})

@@ -1,4 +1,4 @@
-"""When a model is compiled, and that a trial leaves no trace. The compiler itself is tried where one is."""
+"""When a model is compiled, and that a trial leaves no trace. The compiler itself is tested if there is one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ PRECISION = Precision(name="fp32", device_type="cpu")
 
 
 class Images:
-    """As many as one wants."""
+    """Training data of any length."""
 
     def example(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.randn(count, 3, 4, 4), torch.arange(count) % 2
@@ -35,7 +35,7 @@ def trial(device: torch.device = CPU) -> Trial:
 
 
 class Clock:
-    """Stands for what trials find: seconds of the plain model and of the compiled one, on two ranks."""
+    """Stands for the results of trials: seconds of the plain model and of the compiled one, on two ranks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, plain: float | str, compiled: float | str) -> None:
         self.said: list[str] = []
@@ -48,7 +48,7 @@ class Clock:
         )
 
     def choose(self, asked: Request, other: Callable[[Any], Any] = lambda own: own, device: str = "cuda") -> nn.Module:
-        """`other`: what the other rank finds, given what this one does."""
+        """`other`: the other rank's result, from this one's."""
         ways = trial(torch.device(device))
         return choose(self.plain, asked, ways, lambda own: [own, other(own)], self.said.append)
 
@@ -57,7 +57,7 @@ class Clock:
     ("asked", "device"),
     [(request("off"), "cuda"), (request(), "cpu"), (request(deterministic=True), "cuda")],
 )
-def test_nothing_is_tried(asked: Request, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_trial_runs(asked: Request, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 1.0, 0.1)
     assert clock.choose(asked, device=device) is clock.plain
     assert clock.said == []

@@ -10,7 +10,7 @@ CLASSES = 5
 
 
 def batch(size: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images that are full of their label's number."""
+    """Return images filled with their label's number."""
     labels = torch.arange(size) % CLASSES
     return labels.float().view(-1, 1, 1, 1).expand(-1, 2, 9, 11).clone(), labels
 
@@ -51,7 +51,7 @@ def test_with_both_each_batch_gets_one() -> None:
 
 
 def test_the_draws_go_on_where_the_generator_was() -> None:
-    """That state is what a checkpoint keeps of it."""
+    """A checkpoint keeps this state of the generator."""
     loss = Loss(classes=CLASSES, mixup=0.2, cutmix=1.0)
     torch.manual_seed(3)
     loss.mix(*batch())

@@ -1,4 +1,4 @@
-"""Images in memory: what comes out is what a loop over single images would make."""
+"""Images in memory: batches equal those of a loop over single images."""
 
 import pytest
 import torch

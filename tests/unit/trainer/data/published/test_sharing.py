@@ -28,7 +28,7 @@ NAME = "cifar10"
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How a rank's call ended, and what it said."""
+    """How a rank's call ended, and what it printed."""
 
     error: str | None
     code: int
@@ -54,13 +54,13 @@ def put(folder: Path, *, published: bool = True) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What counts: the record and the files it names."""
+    """Return what counts: the record and the files it names."""
     raw = {file: (folder / FORMATS[NAME].folder / file).read_bytes() for file in FORMATS[NAME].files}
     return {"record": (folder / f"{NAME}.json").read_bytes(), **raw}
 
 
 class Mirror:
-    """Stands for the one source CIFAR-10 has: who asked it, and whether it answers which data folder."""
+    """Stands for CIFAR-10's only source: who requested from it, and which data folders it answers."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -91,7 +91,7 @@ Ranks = Callable[..., list[End]]
 
 @pytest.fixture
 def ranks(tmp_path: Path, mirror: Mirror) -> Iterator[Ranks]:
-    """Runs the ranks of nodes with these data folders; returns how each ended."""
+    """Run the ranks of nodes with these data folders; return how each ended."""
     processes: list[multiprocessing.process.BaseProcess] = []
 
     def run(*folders: Path, per_node: int = 1) -> list[End]:

@@ -58,7 +58,7 @@ def test_whatever_the_file_has_comes_as_three_channels_of_bytes(tmp_path: Path) 
     assert decode.decode(str(tmp_path / "deep.png")).unique().tolist() == [0x12]
 
 
-def test_names_that_are_no_text_are_read_and_told(tmp_path: Path) -> None:
+def test_names_that_are_not_text_are_read_and_reported(tmp_path: Path) -> None:
     write(tmp_path / "whole.png").rename(tmp_path / "\udcff.png")
     assert decode.decode(str(tmp_path / "\udcff.png")).shape == (3, 20, 24)
     (tmp_path / "\udcfe.png").touch()

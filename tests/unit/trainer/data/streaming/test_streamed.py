@@ -81,7 +81,7 @@ def epoch(number: int = 0, *, ranks: int = 1, rank: int = 0, first: int = 0, bat
 
 
 def taken(train: StreamedTraining, place: Epoch) -> list[tuple[Tensor, Tensor]]:
-    """Batches are good until the next one only."""
+    """Copy batches, which are valid only until the next one."""
     return [(images.clone(), labels.clone()) for images, labels in train.epoch(place)]
 
 
@@ -200,10 +200,10 @@ def test_a_killed_worker_ends_the_run_in_one_line(root: Path, training: Open) ->
         list(batches)
 
 
-def test_a_killed_worker_is_told_of_though_its_images_fail_first(
+def test_a_killed_worker_is_reported_though_its_images_fail_first(
     root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is queued is had from the worker itself; its server, stopped here, tells of its end only when waited for."""
+    """A worker itself delivers its queue; its server, stopped here, reports its end only after a wait."""
     train = training(root, workers=1)
     batches = train.epoch(epoch(batch=1))
     next(batches)
@@ -237,7 +237,9 @@ def test_a_worker_killed_between_two_epochs_ends_the_run_in_one_line(root: Path,
     assert len(taken(train, epoch(1))) == 4
 
 
-def test_workers_that_can_not_be_started_are_told(root: Path, training: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_can_not_be_started_are_reported(
+    root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(self: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
@@ -266,7 +268,7 @@ def test_a_worker_stuck_on_dead_storage_does_not_hold_up_the_end(
 def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
     root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two ranks of a job, each on a thread; the first believes that it has a GPU which never waits."""
+    """Two ranks, each on a thread; the first believes that it has a GPU that never waits."""
     monkeypatch.setattr(workers, "TRIAL_SECONDS", 0.0)
     monkeypatch.setattr(workers, "ENOUGH", 1.0)
     meeting = threading.Barrier(2, timeout=240)
@@ -345,7 +347,7 @@ def test_a_worker_that_is_just_starting_outlives_the_jobs_signals(
 
 
 def session(leader: int) -> list[int]:
-    """Processes of a session that live, but for its leader."""
+    """Return a session's living processes, without its leader."""
     living = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

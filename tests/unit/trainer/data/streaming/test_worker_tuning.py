@@ -36,7 +36,7 @@ def test_what_is_under_way_at_a_trials_end_is_not_measured() -> None:
 
 
 def run(tuning: Tuning, rate: Callable[[int], float], *, epoch: int = 400, waited: float = 0.5) -> int:
-    """Trains as if `rate` were the batches per second of each number of workers; returns the batches it took."""
+    """Train as if `rate` were the batches per second of each number of workers; return the batches it took."""
     batches = 0
     for _ in range(200):
         left = epoch
@@ -146,7 +146,7 @@ def test_the_rest_of_a_short_epoch_is_not_measured() -> None:
     assert tuning.workers == 2
 
 
-def test_ranks_that_are_told_the_same_do_the_same() -> None:
+def test_ranks_with_the_same_measurements_decide_the_same() -> None:
     plans = []
     for _ in range(2):
         tuning, plan, left = Tuning(cores=2, competes=True, chunks=1, epoch=10_000), [], 10_000

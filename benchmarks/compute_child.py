@@ -22,7 +22,7 @@ from trainer.data.batches.sampling import Epoch
 from trainer.distributed import malloc
 from trainer.distributed import world as distributed
 from trainer.model import models, optimizers, precision
-from trainer.model.objective import Objective
+from trainer.model.loss import Loss
 
 MOST_OPERATORS = 8
 _WARM_STEPS = 12
@@ -37,21 +37,21 @@ class Child:
         if setting.threads is not None:
             torch.set_num_threads(setting.threads)
         chosen = run_config.parse(setting.flags, {"DATA_DIR": str(ROOT / "data")})
-        world = distributed.join(chosen, {})
-        layout = torch.channels_last if chosen.channels_last else torch.contiguous_format
-        data = open_data.open_data(chosen, world, layout)
+        world = distributed.join(chosen.distributed, {})
+        layout = torch.channels_last if chosen.compute.channels_last else torch.contiguous_format
+        data = open_data.open_data(chosen.data, chosen.augmentation, world, layout, seed=chosen.seed)
         self._device, self._train = world.device, data.train
-        self._plan = scaling.plan_batch(chosen, world_size=1)
-        self._precision = precision.choose(chosen.precision, world.device, chosen.model)
-        self._objective = Objective(label_smoothing=chosen.label_smoothing)
+        self._plan = scaling.plan_batch(chosen.batch, world_size=1)
+        self._precision = precision.choose(chosen.compute.precision, world.device, chosen.model)
+        self._loss_of = Loss(label_smoothing=chosen.loss.label_smoothing)
         state.seed_everything(chosen.seed)
         model = models.build(chosen.model, channels=data.channels, size=data.size, classes=data.classes)
         self._model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]  # as in trainer.run
         models.fit_to_data(self._model, data.train, size=data.size)
         if setting.compiled:
             self._model.compile()
-        lr, _ = scaling.learning_rate(chosen, self._plan.global_batch)
-        self._optimizer = optimizers.build(chosen, self._model, lr)
+        lr, _ = scaling.learning_rate(chosen.optimization, chosen.model, self._plan.global_batch)
+        self._optimizer = optimizers.build(chosen.optimization, self._model, lr)
         for group in self._optimizer.param_groups:
             group["fused"] = setting.fused
         self._epochs = 0
@@ -128,7 +128,7 @@ class Child:
     def _loss(self, images: Tensor, labels: Tensor) -> Tensor:
         with self._precision.autocast():
             logits = self._model(images)
-        return self._objective.loss(logits, labels)
+        return self._loss_of(logits, labels)
 
     def _update(self) -> None:
         self._optimizer.step()

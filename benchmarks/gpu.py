@@ -146,19 +146,20 @@ def recipe_step(name: str, device: str = "cuda") -> Step:
     import torch
 
     from trainer.config import run_config, scaling
-    from trainer.model import objective, optimizers, precision
+    from trainer.model import loss, optimizers, precision
 
     chosen = run_config.parse(("--dataset", name, "--recipe", name), {})
     model = _model(chosen.model, 32, device)
-    form = precision.choose(chosen.precision, torch.device(device), chosen.model)
-    goal = objective.Objective(label_smoothing=chosen.label_smoothing)
-    optimizer = optimizers.build(chosen, model, scaling.learning_rate(chosen, chosen.batch_size)[0])
+    form = precision.choose(chosen.compute.precision, torch.device(device), chosen.model)
+    loss_of = loss.Loss(label_smoothing=chosen.loss.label_smoothing)
+    peak_lr, _ = scaling.learning_rate(chosen.optimization, chosen.model, chosen.batch.batch_size)
+    optimizer = optimizers.build(chosen.optimization, model, peak_lr)
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)
         with form.autocast():
             logits = model(images)
-        torch.autograd.backward(goal.loss(logits, labels))
+        torch.autograd.backward(loss_of(logits, labels))
         optimizer.step()
 
     return step

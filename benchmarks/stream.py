@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.result import Chart, Curve, Ratio, Result, Row, ratio
 from benchmarks.turns import in_turn
-from trainer.bench.made_pictures import make_pictures
+from trainer.bench.made_images import make_images
 from trainer.bench.measure import Endless, Naive, measure_streamed, naive_folder
 from trainer.data.streaming.image_folder import MEAN, STD
 from trainer.data.streaming.streamed import Choice
@@ -32,9 +32,9 @@ def measure(quick: bool) -> Result:
     keep_freed_memory()
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="images-")))
-        make_pictures(root, count=_IMAGES)
+        make_images(root, count=_IMAGES)
         choices: list[Choice] = []
-        auto = measure_streamed(root, workers=None, batch=BATCH, size=SIZE, chosen=choices.append)
+        auto = measure_streamed(root, workers=None, batch=BATCH, size=SIZE, report=choices.append)
         stack.callback(auto.close)
         auto.settle()
         print(f"  chosen: {auto.workers} workers", flush=True)

@@ -14,14 +14,14 @@ from trainer.errors import UserError
 from trainer.reporting import metrics  # noqa: F401 - its clock starts here, before the seconds that torch takes
 
 _LAST_WORDS = 3.0
-"""Seconds that a rank which ends in silence leaves to the one that says why: torchrun ends all ranks of a node as soon
-as one has ended."""
+"""Seconds that a silently ending rank leaves to the one that says why: torchrun ends all ranks of a node as soon as one
+has ended."""
 
 
 def main() -> int:
-    """Runs the trainer; returns its exit code. Unexpected errors raise: their traceback names the cause."""
+    """Run the trainer and return its exit code. Unexpected errors propagate: their traceback names the cause."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name must not end training, whatever the locale
+        sys.stdout.reconfigure(errors="backslashreplace")  # in no locale may a file's name end training
     try:
         if sys.argv[1:2] == ["bench-input"]:
             from trainer.bench import input_pipeline  # imports torch
@@ -30,7 +30,7 @@ def main() -> int:
         config = parse(sys.argv[1:], os.environ)
         try:
             refuse_world(config, os.environ)
-            from trainer.run import run  # after all that needs no torch: ranks are seconds apart once they imported it
+            from trainer.run import run  # imports torch, after which ranks are seconds apart: so after everything else
 
             return run(config)
         except SystemExit:
@@ -46,7 +46,12 @@ def main() -> int:
 
 
 def refuse_world(config: Config, env: Mapping[str, str]) -> None:
-    """Ends the ranks that the strategy can't use: UserError(2) on rank 0, a silent SystemExit on the others."""
+    """End the ranks if the strategy can't use them.
+
+    Raises:
+        UserError: exit code 2, on rank 0.
+        SystemExit: with the same code and silently, on the other ranks.
+    """
     try:
         validate_world(config, nodes=int(env.get("GROUP_WORLD_SIZE", "1")), world_size=int(env.get("WORLD_SIZE", "1")))
     except UserError as error:
@@ -56,21 +61,21 @@ def refuse_world(config: Config, env: Mapping[str, str]) -> None:
 
 
 class _Ending:
-    """Ends the process once all exit functions have run, before Python takes itself apart.
+    """Ends the process once all exit functions have run, before Python's own finalization.
 
-    While it does that, a thread of Gloo's that lets go of its last tensor finds Python's lock gone and aborts the
-    process: SIGABRT takes the place of the exit code (docs/decisions/0029).
+    During finalization, a thread of Gloo's that releases its last tensor finds Python's lock gone and aborts the
+    process: SIGABRT replaces the exit code (docs/decisions/0029).
     """
 
     code: int = 1
-    """What an unexpected error leaves."""
+    """The exit code after an unexpected error."""
 
     def __call__(self) -> None:
         try:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # closed, or nobody reads it, or a full disk
+                with contextlib.suppress(Exception):  # it is closed, or nobody reads it, or the disk is full
                     stream.flush()
-            ctypes.CDLL(None).fflush(None)  # what libraries have printed
+            ctypes.CDLL(None).fflush(None)  # the libraries' own buffers
         finally:
             os._exit(self.code)
 

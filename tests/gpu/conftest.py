@@ -1,4 +1,4 @@
-"""What needs a GPU: run where torch sees one, skipped with that reason elsewhere."""
+"""Tests that need a GPU: they run if torch sees one, and are skipped with that reason otherwise."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def _a_gpu() -> None:
 
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Trains in this process on synthetic pictures into tmp_path/<name>; returns the records of metrics.jsonl."""
+    """Train in this process on synthetic images into tmp_path/<name>; return the records of metrics.jsonl."""
     monkeypatch.setattr(StopSignal, "install", lambda _self: None)  # the tests' own handlers stay
 
     def call(*flags: str, name: str = "run") -> list[dict[str, Any]]:

@@ -18,15 +18,15 @@ def _folder(path: Path) -> Path:
         for label, shade in (("dark", 40), ("light", 200)):
             (path / part / label).mkdir(parents=True)
             for number in range(count):
-                picture = torch.randint(shade - 30, shade + 30, (3, 48, 56), dtype=torch.uint8)
-                torchvision.io.write_jpeg(picture, str(path / part / label / f"{number}.jpg"))
+                image = torch.randint(shade - 30, shade + 30, (3, 48, 56), dtype=torch.uint8)
+                torchvision.io.write_jpeg(image, str(path / part / label / f"{number}.jpg"))
     return path
 
 
 @pytest.mark.parametrize("decode", ["gpu", "cpu"])
 def test_a_folder_is_learned_whichever_decodes(decode: str, trained: Run, tmp_path: Path) -> None:
     assert gpu_decodes(torch.device("cuda", 0)), "torchvision is built with nvJPEG"
-    pictures = _folder(tmp_path / "pictures")
-    flags = ("--dataset", "folder", "--data", str(pictures), "--image-size", "32", "--workers", "1", "--decode", decode)
+    images = _folder(tmp_path / "images")
+    flags = ("--dataset", "folder", "--data", str(images), "--image-size", "32", "--workers", "1", "--decode", decode)
     records = trained(*flags, "--model", "fast-cnn", "--epochs", "8", "--batch-size", "8", "--lr", "0.05")
     assert [record for record in records if record["kind"] == "epoch"][-1]["test_accuracy"] > 0.7

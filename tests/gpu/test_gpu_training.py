@@ -46,7 +46,7 @@ def test_the_recipes_can_be_repeated_bit_by_bit(recipe: str, trained: Run) -> No
     assert first == again
 
 
-def test_pictures_live_on_the_device() -> None:
+def test_images_live_on_the_device() -> None:
     images = torch.randint(256, (64, 1, 28, 28), dtype=torch.uint8)
     device = torch.device("cuda", 0)
     resident = Resident(images, torch.arange(64) % 10, mean=(0.5,), std=(0.25,), device=device)
@@ -78,7 +78,7 @@ def test_a_short_run_is_not(trained: Run, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_nccl_alone_gives_the_gradients_of_the_plain_model(record_property: Callable[[str, object], None]) -> None:
-    """In a world of one, DDP's wrapper changes nothing; what it costs is recorded."""
+    """In a world of one, DDP's wrapper changes nothing; its cost is recorded."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(784, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 9)

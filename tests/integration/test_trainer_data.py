@@ -1,4 +1,4 @@
-"""Two torchrun agents with a data folder each and no way to the internet: what one has, both train on."""
+"""Two torchrun agents, each with a data folder, without internet: both train on the data that one has."""
 
 import hashlib
 import os
@@ -17,8 +17,8 @@ from trainer.data.published.store import read, store
 ROOT = Path(__file__).parents[2]
 NAME = "cifar10"
 pytestmark = pytest.mark.timeout(1500)
-PICTURES = 1500
-"""Per batch: 4.6 MB, more than is sent at once."""
+IMAGES = 1500
+"""Per batch: 4.6 MB, more than one piece."""
 
 
 def _environment(node: str) -> dict[str, str]:
@@ -41,7 +41,7 @@ def _environment(node: str) -> dict[str, str]:
 
 
 def _train(folder: Path) -> list[tuple[int, str, str]]:
-    """Exit code, standard output and errors of two nodes, whose data is in node0/ and node1/ below `folder`."""
+    """Return exit code, standard output and errors of two nodes with data in node0/ and node1/ below `folder`."""
     port = machine.free_port(machine.LOOPBACK)
     agents = []
     for node in range(2):
@@ -72,8 +72,8 @@ def _put(folder: Path) -> None:
     contents = {
         file: pickle.dumps(
             {
-                "data": generator.integers(0, 256, (PICTURES, 3072), dtype=np.uint8),
-                "labels": generator.integers(0, 10, PICTURES).tolist(),
+                "data": generator.integers(0, 256, (IMAGES, 3072), dtype=np.uint8),
+                "labels": generator.integers(0, 10, IMAGES).tolist(),
             }
         )
         for file in FORMATS[NAME].files

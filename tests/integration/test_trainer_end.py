@@ -1,4 +1,4 @@
-"""How a rank's process ends: with its exit code, and all exit functions run, but not by Python's own last steps."""
+"""How a rank's process ends: with its exit code, after all exit functions, but without Python's finalization."""
 
 import shlex
 import subprocess
@@ -12,7 +12,7 @@ RUN = """
 import atexit, os, runpy, sys
 import trainer.config.run_config
 
-class Late:  # as a thread of C++ that still needs Python would be: there until Python takes itself apart
+class Late:  # lives until Python's finalization, like a C++ thread that still needs Python
     def __del__(self):
         os.write(1, b"Python took itself apart")
 

@@ -1,4 +1,4 @@
-"""Real ranks under real torchrun on a folder of pictures."""
+"""Real ranks under real torchrun on a folder of images."""
 
 import os
 import signal
@@ -12,24 +12,24 @@ from tests.support.made_folder import fill, write
 from tests.support.trainer_runs import LIMIT, finish, parameters, records, start, start_two_nodes, wait_for
 
 EARLY = 32
-"""A step before rounding grows into other parameters."""
+"""A step so early that rounding has not grown into different parameters."""
 pytestmark = pytest.mark.timeout(1500)
 FLAGS = ["--dataset", "folder", "--image-size", "28", "--model", "tutorial-cnn", "--lr", "0.01", "--batch-size", "8"]
 FLAGS += ["--schedule", "constant", "--warmup", "0", "--max-val-items", "2", "--checkpoint-steps", str(EARLY // 2)]
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """512 of two classes, some of them all alike."""
-    root = fill(tmp_path_factory.mktemp("pictures"), test=1)
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """512 images of two classes, many of them identical."""
+    root = fill(tmp_path_factory.mktemp("images"), test=1)
     for each in sorted((root / "train").rglob("*.*")):
         for copy in range(15):
             os.link(each, each.with_stem(f"{each.stem}-{copy}"))
     return root
 
 
-def test_two_ranks_see_the_steps_of_one_and_find_their_workers(pictures: Path, tmp_path: Path) -> None:
-    flags = [*FLAGS, "--data", str(pictures), "--keep", "99999"]
+def test_two_ranks_see_the_steps_of_one_and_find_their_workers(images: Path, tmp_path: Path) -> None:
+    flags = [*FLAGS, "--data", str(images), "--keep", "99999"]
     agents = start_two_nodes(tmp_path / "two", [*flags, "--epochs", "1000"])
     wait_for(tmp_path / "two", agents[0], "workers")
     deadline = time.monotonic() + LIMIT
@@ -47,10 +47,10 @@ def test_two_ranks_see_the_steps_of_one_and_find_their_workers(pictures: Path, t
         torch.testing.assert_close(parameters(tmp_path / "two", EARLY // 2), one, rtol=1e-2, atol=1e-4)
 
 
-def test_ranks_with_other_pictures_are_refused(pictures: Path, tmp_path: Path) -> None:
+def test_ranks_with_other_images_are_refused(images: Path, tmp_path: Path) -> None:
     other = fill(tmp_path / "other", test=1)
     write(other / "train" / "cow" / "0.png")
-    nodes = [[*FLAGS, "--data", str(root)] for root in (pictures, other)]
+    nodes = [[*FLAGS, "--data", str(root)] for root in (images, other)]
     ended = finish(start_two_nodes(tmp_path / "run", *nodes))
     assert all(code != 0 for code, _ in ended)
     errors = "".join(text for _, text in ended)

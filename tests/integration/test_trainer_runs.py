@@ -1,4 +1,4 @@
-"""Real ranks under real torchrun, on synthetic pictures: what must not depend on how they are spread or interrupted."""
+"""Real ranks under real torchrun, on synthetic images: results must not depend on placement or interruptions."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ from trainer.model import models
 
 STEPS = 8 * 4096 // 64
 EARLY = 128
-"""A step before the loss begins to fall: there rounding grows into other, equally good parameters."""
+"""A step before the loss begins to fall, when rounding grows into other, equally good parameters."""
 pytestmark = pytest.mark.timeout(1500)
 
 
@@ -39,7 +39,7 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Two nodes, of which one is told to stop in the middle; then the same command again."""
+    """Two nodes, one of which is stopped half-way; then the same command again."""
     run = tmp_path_factory.mktemp("stopped")
     agents = start_two_nodes(run)
     wait_for(run, agents[0])

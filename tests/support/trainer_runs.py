@@ -28,7 +28,7 @@ def start(run: Path, *options: str, flags: list[str]) -> subprocess.Popen[str]:
 def start_two_nodes(
     run: Path, flags: list[str] = FLAGS, others: list[str] | None = None
 ) -> list[subprocess.Popen[str]]:
-    """`others`: the second node's flags, where they are not the same."""
+    """`others`: the second node's flags, if they differ."""
     port = machine.free_port(machine.LOOPBACK)
     rendezvous = [
         "--rdzv-backend=c10d",

@@ -1,1 +1,1 @@
-"""Measures the input pipeline (`--bench-input`)."""
+"""Measures the input pipeline (`python -m trainer bench-input`)."""

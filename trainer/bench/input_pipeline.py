@@ -1,4 +1,4 @@
-"""`python -m trainer bench-input`: pictures per second of each way of feeding training, on this machine."""
+"""`python -m trainer bench-input`: images per second of each way of feeding training, on this machine."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from trainer.bench import measure
-from trainer.bench.made_pictures import make_pictures
+from trainer.bench.made_images import make_images
 from trainer.bench.measure import Source
 from trainer.config.flags import LEAST_EDGE, MOST_EDGE, Parser, whole
 from trainer.data.published import tensors
@@ -22,18 +22,18 @@ from trainer.distributed.malloc import keep_freed_memory
 from trainer.errors import UserError
 
 SECONDS, QUICK_SECONDS = 1.0, 0.4
-"""Of one measurement of one way."""
+"""The time of one measurement of one way."""
 ROUNDS, QUICK_ROUNDS = 5, 3
 WORKERS = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What was found for one way."""
+    """The result of one way."""
 
     way: str
     rates: tuple[float, ...]
-    """Pictures per second, one of each round."""
+    """Images per second, one value per round."""
 
     def __str__(self) -> str:
         low, high = min(self.rates), max(self.rates)
@@ -43,53 +43,54 @@ class Line:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="trainer bench-input", description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--data", type=Path, help="a folder of pictures: train/<class>/… (default: made-up photographs)"
-    )
+    parser.add_argument("--data", type=Path, help="a folder of images: train/<class>/… (default: made-up photographs)")
     parser.add_argument("--dataset", choices=("fashion-mnist", "cifar10", "synthetic"), default="fashion-mnist")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where that data set is (default ./data)")
-    parser.add_argument("--batch-size", type=whole(1), default=512, help="of small pictures (default 512)")
+    parser.add_argument("--batch-size", type=whole(1), default=512, help="of small images (default 512)")
     parser.add_argument(
-        "--image-size", type=whole(LEAST_EDGE, MOST_EDGE), default=224, help="crops of large pictures (default 224)"
+        "--image-size", type=whole(LEAST_EDGE, MOST_EDGE), default=224, help="crops of large images (default 224)"
     )
-    parser.add_argument("--image-batch-size", type=whole(1), default=64, help="of large pictures (default 64)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--image-batch-size", type=whole(1), default=64, help="of large images (default 64)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--debug", action="store_true", help="tracebacks instead of one-line errors")
     return parser
 
 
 def main(argv: Sequence[str], say: Callable[[str], None] = print) -> int:
-    """Measures and prints; returns 0. Raises UserError."""
-    asked = _parser().parse_args(list(argv))
+    """Measure and print; return 0.
+
+    Raises:
+        UserError: exit code 2.
+    """
+    options = _parser().parse_args(list(argv))
     keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if asked.quick else (ROUNDS, SECONDS)
-    data = tensors.load(asked.dataset, data_dir=asked.data_dir, own_copy=None, seed=0, say=say)
-    _check_batch("--batch-size", asked.batch_size, len(data.train_images))
-    say(f"{'pictures per second':32} {'median':>13} {'least':>13} {'most':>13}   n")
-    say(f"{asked.dataset}, batches of {asked.batch_size}, {device.type}:")
+    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
+    data = tensors.load(options.dataset, data_dir=options.data_dir, own_copy=None, seed=0, say=say)
+    _check_batch("--batch-size", options.batch_size, len(data.train_images))
+    say(f"{'images per second':32} {'median':>13} {'least':>13} {'most':>13}   n")
+    say(f"{options.dataset}, batches of {options.batch_size}, {device.type}:")
     with ExitStack() as stack:
-        lines = in_rounds(_small(data, asked.batch_size, device), rounds, seconds, stack, say)
+        lines = in_rounds(_small(data, options.batch_size, device), rounds, seconds, stack, say)
     with ExitStack() as stack:
-        root = asked.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pictures-")))
-        if asked.data is None:
-            make_pictures(root)
-        found = image_folder.find(root)
-        _check_batch("--image-batch-size", asked.image_batch_size, len(found.train))
-        say(f"{len(found.train):,} files cropped to {asked.image_size}, batches of {asked.image_batch_size}:")
-        large = _large(root, asked.image_size, asked.image_batch_size, device, say)
+        root = options.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="images-")))
+        if options.data is None:
+            make_images(root)
+        folder = image_folder.find(root)
+        _check_batch("--image-batch-size", options.image_batch_size, len(folder.train))
+        say(f"{len(folder.train):,} files cropped to {options.image_size}, batches of {options.image_batch_size}:")
+        large = _large(root, options.image_size, options.image_batch_size, device, say)
         lines += in_rounds(large, rounds, seconds, stack, say)
-    if asked.json:
-        _write(asked.json, lines)
+    if options.json:
+        _write(options.json, lines)
     return 0
 
 
-def _check_batch(flag: str, batch: int, pictures: int) -> None:
-    if batch > pictures:
+def _check_batch(flag: str, batch: int, images: int) -> None:
+    if batch > images:
         raise UserError(
-            f"argument {flag}: a batch of {batch} is more than the {pictures} training pictures; "
-            f"choose at most {pictures}",
+            f"argument {flag}: a batch of {batch} is more than the {images} training images; choose at most {images}",
             exit_code=2,
         )
 
@@ -97,7 +98,7 @@ def _check_batch(flag: str, batch: int, pictures: int) -> None:
 def in_rounds(
     ways: dict[str, Callable[[], Source]], rounds: int, seconds: float, stack: ExitStack, say: Callable[[str], None]
 ) -> list[Line]:
-    """Measures A B C A B C …, so that a noisy minute hits all; sources are closed with `stack`."""
+    """Measure A B C A B C …, so that a noisy minute affects all ways; `stack` closes the sources."""
     sources = {}
     for way, make in ways.items():
         sources[way] = make()
@@ -106,7 +107,7 @@ def in_rounds(
     for _ in range(rounds):
         for way, source in sources.items():
             rates[way].append(source.rate(seconds))
-    lines = [Line(way=way, rates=tuple(found)) for way, found in rates.items()]
+    lines = [Line(way=way, rates=tuple(values)) for way, values in rates.items()]
     for line in lines:
         say(str(line))
     return lines
@@ -136,11 +137,11 @@ def _large(
     def tuned() -> Source:
         source = measure.measure_streamed(root, workers=None, batch=batch, size=size, device=device)
         source.settle()
-        say(f"(auto has found {source.workers} workers)")
+        say(f"(auto chose {source.workers} workers)")
         return source
 
     ways: dict[str, Callable[[], Source]] = {
-        "naive, large pictures": lambda: measure.naive_folder(root, size=size, batch=batch)
+        "naive, large images": lambda: measure.naive_folder(root, size=size, batch=batch)
     }
     ways |= {f"streamed, {workers} workers": streamed(workers) for workers in WORKERS}
     if gpu_decodes(device):

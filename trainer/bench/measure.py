@@ -1,4 +1,4 @@
-"""How fast pictures come, way by way: what `bench-input` and the benchmarks measure with."""
+"""How fast each way delivers images; for `bench-input` and the benchmarks."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ from torch.utils.data import DataLoader, Dataset
 from trainer.config.scaling import BatchPlan
 from trainer.data.batches.augment import Augmentation
 from trainer.data.batches.normalize import Normalize
-from trainer.data.batches.protocols import TrainingPictures
+from trainer.data.batches.protocols import TrainingImages
 from trainer.data.batches.resident import Resident
 from trainer.data.batches.sampling import Epoch
 from trainer.data.published.tensors import Dataset as Arrays
 from trainer.data.streaming import image_folder
-from trainer.data.streaming.decode import Pictures
+from trainer.data.streaming.decode import ImageDataset
 from trainer.data.streaming.streamed import CHUNK, Choice, StreamedTraining
 from trainer.data.streaming.worker_tuning import QUEUED_PER_WORKER
 from trainer.distributed import cores
 
 SHIFT = 2
-"""Pixels of padding for random crops of small pictures."""
+"""Pixels of padding for random crops of small images."""
 TUNING_SECONDS = 60.0
-"""After so long the tuning of a measured way is left as it is."""
+"""After this time, the tuning of a measured way is left as it is."""
 
 
 class Source(Protocol):
-    """One way of feeding."""
+    """One way of feeding training."""
 
     def rate(self, seconds: float) -> float:
-        """Pictures per second, measured for about so long."""
+        """Return images per second, measured for about this time."""
 
     def close(self) -> None:
-        """Ends what it has started."""
+        """End what it has started."""
 
 
 class Naive:
-    """The tutorial's way: a torchvision data set, PIL transforms of one picture at a time; no workers, or some."""
+    """The tutorials' way: a torchvision data set, PIL transforms of one image at a time, with or without workers."""
 
-    def __init__(self, pictures: Dataset[tuple[Tensor, int]], batch: int, *, workers: int = 0) -> None:
+    def __init__(self, dataset: Dataset[tuple[Tensor, int]], batch: int, *, workers: int = 0) -> None:
         self._loader = DataLoader(
-            pictures,
+            dataset,
             batch_size=batch,
             shuffle=True,
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=workers > 0 and torch.cuda.is_available(),
         )
-        self._skipped = 1 + 2 * workers  # two batches of each worker are ready while nobody asks
+        self._skipped = 1 + 2 * workers  # each worker has two batches ready while nobody requests any
         self._batches = self._endless()
 
     def rate(self, seconds: float) -> float:
-        """Pictures per second."""
+        """Return images per second."""
         return _rate(self._batches, seconds, skipped=self._skipped)
 
     def close(self) -> None:
-        """Lets the loader go, which ends its workers."""
+        """Release the loader, which ends its workers."""
         self._batches.close()
 
     def _endless(self) -> Generator[Any]:
@@ -70,32 +70,32 @@ class Naive:
 
 
 class Endless:
-    """Epoch after epoch of training pictures, as one rank alone."""
+    """Epoch after epoch of training images, as one rank alone."""
 
-    def __init__(self, train: TrainingPictures, batch: int, *, kept: int = 0) -> None:
-        """`kept`: batches that may be ready while nobody asks; a measurement leaves them out."""
+    def __init__(self, train: TrainingImages, batch: int, *, kept: int = 0) -> None:
+        """`kept`: batches that may be ready while nobody requests any; a measurement skips them."""
         self._train, self._skipped = train, 1 + kept
         self._plan = BatchPlan(world_size=1, accumulate=1, micro_batch=batch)
         self._batches = self._endless()
 
     def rate(self, seconds: float) -> float:
-        """Pictures per second."""
+        """Return images per second."""
         return _rate(self._batches, seconds, skipped=self._skipped)
 
     def waiting(self, *, step: float, steps: int) -> float:
-        """Share (0..1) of the time of steps of so many seconds each, spent without CPU, that is waiting."""
+        """Return the share (0..1) of time spent waiting, if each step takes `step` seconds without using the CPU."""
         waited, since = 0.0, time.perf_counter()
         for number in range(-self._skipped, steps):
             if number == 0:
                 waited, since = 0.0, time.perf_counter()
-            asked = time.perf_counter()
+            requested = time.perf_counter()
             next(self._batches)
-            waited += time.perf_counter() - asked
+            waited += time.perf_counter() - requested
             time.sleep(step)
         return waited / (time.perf_counter() - since)
 
     def settle(self) -> None:
-        """Lets a streamed source find its number of workers."""
+        """Let a streamed source find its number of workers."""
         assert isinstance(self._train, StreamedTraining)
         since = time.monotonic()
         while not self._train.settled and time.monotonic() - since < TUNING_SECONDS:
@@ -107,7 +107,7 @@ class Endless:
         return self._train.workers if isinstance(self._train, StreamedTraining) else 0
 
     def close(self) -> None:
-        """Ends its workers, if any."""
+        """End its workers, if any."""
         self._batches.close()
         if isinstance(self._train, StreamedTraining):
             self._train.close()
@@ -118,12 +118,12 @@ class Endless:
 
 
 def naive_arrays(data: Arrays, *, batch: int, augmented: bool, workers: int = 0) -> Naive:
-    """A data set in memory as torchvision's own classes give it out."""
+    """Return a data set in memory, read as torchvision's own classes do."""
     return Naive(_OneByOne(data, augmented=augmented), batch, workers=workers)
 
 
 def naive_folder(root: Path, *, size: int, batch: int) -> Naive:
-    """Torchvision's ImageFolder with a random crop and flip."""
+    """Return torchvision's ImageFolder with a random crop and flip."""
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
@@ -137,7 +137,7 @@ def naive_folder(root: Path, *, size: int, batch: int) -> Naive:
 
 
 def measure_resident(data: Arrays, *, batch: int, augmented: bool, device: torch.device) -> Endless:
-    """A data set that lives on the device."""
+    """Return a data set that lives on the device."""
     resident = Resident(
         data.train_images,
         data.train_labels,
@@ -159,9 +159,9 @@ def measure_streamed(
     crop: str = "random",
     raw: bool = False,
     device: torch.device | None = None,
-    chosen: Callable[[Choice], None] = lambda _: None,
+    report: Callable[[Choice], None] = lambda _: None,
 ) -> Endless:
-    """A folder of pictures, with random crops and flips; `workers`: None = found by trying; `raw`: decoded on a GPU."""
+    """Return a folder of images, with random crops and flips; `workers`: None = by trials; `raw`: decoded on a GPU."""
     device = device or torch.device("cpu")
     normalize = Normalize(
         mean=image_folder.MEAN,
@@ -171,7 +171,7 @@ def measure_streamed(
         memory_format=torch.channels_last,
     )
     train = StreamedTraining(
-        Pictures(files=image_folder.find(root).train, size=size, crop=crop, raw=raw),
+        ImageDataset(files=image_folder.find(root).train, size=size, crop=crop, raw=raw),
         normalize,
         augmentation=Augmentation(flip="random"),
         seed=0,
@@ -179,14 +179,14 @@ def measure_streamed(
         workers=workers,
         agree=lambda value: value,
         say=print,
-        chosen=chosen,
+        report=report,
     )
     most = max(workers or 0, 2 * cores.free_cores())
     return Endless(train, batch, kept=2 + -(-QUEUED_PER_WORKER * most * CHUNK // batch))
 
 
 class _OneByOne(Dataset[tuple[Tensor, int]]):
-    """What torchvision's FashionMNIST and CIFAR10 do for each picture."""
+    """What torchvision's FashionMNIST and CIFAR10 do for each image."""
 
     def __init__(self, data: Arrays, *, augmented: bool) -> None:
         from torchvision import transforms
@@ -205,8 +205,8 @@ class _OneByOne(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
         from PIL import Image
 
-        picture: Tensor = self._transform(Image.fromarray(self._pixels[number]))
-        return picture, int(self._labels[number])
+        image: Tensor = self._transform(Image.fromarray(self._pixels[number]))
+        return image, int(self._labels[number])
 
 
 def _rate(batches: Iterator[Any], seconds: float, *, skipped: int) -> float:

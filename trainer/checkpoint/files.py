@@ -1,4 +1,4 @@
-"""Checkpoints as files: written whole or not at all, believed only when their hash is right. Free of torch."""
+"""Checkpoints as files: written whole or not at all, and trusted only if their hash is right. Free of torch."""
 
 import hashlib
 import json
@@ -12,20 +12,20 @@ from typing import Any
 from trainer.errors import UserError
 
 FORMAT = 1
-"""Version of the checkpoint's content; another one is not read."""
+"""Version of the checkpoint's content; only this one is read."""
 TEMPORARY = ".partial"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run is and what it runs."""
+    """How far a run is, and what it trains."""
 
     step: int
     """Optimizer steps done."""
     epoch: int
     """Epochs completed."""
     position: int
-    """Global batches done of the epoch under way."""
+    """Global batches done in the current epoch."""
     world_size: int
     global_batch: int
     dataset: str
@@ -33,12 +33,12 @@ class Progress:
     optimizer: str
     torch: str
     test_accuracy: float | None
-    """0..1, of exactly these parameters; None where they were not evaluated."""
+    """0..1, of exactly these parameters; None if they were not evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Progress):
-    """What `step-00000940.json` says about `step-00000940.pt`."""
+    """The content of `step-00000940.json`, about `step-00000940.pt`."""
 
     sha256: str
     bytes: int
@@ -46,9 +46,10 @@ class Manifest(Progress):
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Whole under its final name and on the disk, or not there: temporary file, fsync, rename, fsync of the folder.
+    """Write a file so that it is whole and on the disk, or absent: temporary file, fsync, rename, fsync of the folder.
 
-    Raises OSError; the temporary file is then gone and an older file of that name untouched.
+    Raises:
+        OSError: it could not be written; the temporary file is gone, and an older file of that name untouched.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
@@ -72,7 +73,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read(manifest_path: Path) -> tuple[Manifest, bytes]:
-    """A checkpoint's manifest and content; raises ValueError saying what is wrong with it."""
+    """Return a checkpoint's manifest and content.
+
+    Raises:
+        ValueError: the checkpoint is no good; the message completes "the checkpoint is …".
+    """
     try:
         manifest = Manifest(**json.loads(manifest_path.read_bytes()))
         content = manifest_path.with_suffix(".pt").read_bytes()
@@ -97,10 +102,13 @@ class CheckpointFolder:
         return sorted(self.path.glob("step-*.json"), reverse=True)
 
     def newest(self, *, say: Callable[[str], None], set_aside: bool) -> tuple[Path, Manifest, bytes] | None:
-        """The newest valid checkpoint; None where there never was a whole one.
+        """Return the newest valid checkpoint; None if there never was a whole one.
 
-        Bad ones are named and, with `set_aside`, renamed to *.bad. A `.pt` without a manifest is a write that was
-        killed half-way, not a checkpoint. Raises UserError(4) where all are bad: never a silent start from scratch.
+        Bad ones are reported and, with `set_aside`, renamed to *.bad. A `.pt` without a manifest is an interrupted
+        write, not a checkpoint.
+
+        Raises:
+            UserError: exit code 4, if all are bad: the run must never silently start from scratch.
         """
         manifests = self._manifests()
         for path in manifests:
@@ -108,7 +116,7 @@ class CheckpointFolder:
                 manifest, content = read(path)
             except ValueError as problem:
                 kept = "; kept aside as *.bad" if set_aside else ""
-                say(f"checkpoint {path.stem} is {problem}{kept}; trying the one before")
+                say(f"checkpoint {path.stem} is {problem}{kept}; trying the previous one")
                 if set_aside:
                     _rename(path, ".bad")
             else:
@@ -122,7 +130,7 @@ class CheckpointFolder:
         return None
 
     def retire(self) -> int:
-        """Renames an earlier run's checkpoints to *.old, so that none is taken for this run's; returns how many."""
+        """Rename an earlier run's checkpoints to *.old, so that none is taken for this run's; return how many."""
         retired = self._manifests()
         for path in retired:
             _rename(path, f".{int(time.time())}.old")
@@ -131,16 +139,19 @@ class CheckpointFolder:
         return len(retired)
 
     def write(self, content: bytes, facts: Mapping[str, Any], *, keep: int) -> Path:
-        """Writes a checkpoint and removes old ones beyond the newest `keep` and the best.
+        """Write a checkpoint, and remove old ones other than the newest `keep` and the best.
 
-        `facts`: the fields of `Manifest` but `sha256`, `bytes` and `format`. Raises OSError; older ones stay intact.
+        `facts`: the fields of `Manifest` except `sha256`, `bytes` and `format`.
+
+        Raises:
+            OSError: it could not be written; older ones stay intact.
         """
         manifest = Manifest(
             sha256=hashlib.sha256(content).hexdigest(), bytes=len(content), format=FORMAT, **dict(facts)
         )
         path = self.path / f"step-{manifest.step:08d}.pt"
         self.path.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".json").unlink(missing_ok=True)  # it must never vouch for another content
+        path.with_suffix(".json").unlink(missing_ok=True)  # it must never vouch for other content
         write_atomically(path, content)
         write_atomically(path.with_suffix(".json"), (json.dumps(asdict(manifest), indent=1) + "\n").encode())
         self._prune(keep)

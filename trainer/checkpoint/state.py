@@ -1,4 +1,4 @@
-"""What a checkpoint contains: all that the next step depends on, as bytes."""
+"""What a checkpoint contains: everything that the next step depends on, as bytes."""
 
 import io
 import pickle
@@ -19,7 +19,7 @@ from trainer.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The live objects that a checkpoint is taken from and put back into. `model` is the plain one: plain keys."""
+    """The live objects that a checkpoint is taken from and restored to. `model` is the unwrapped one: plain keys."""
 
     model: nn.Module
     optimizer: Optimizer
@@ -27,7 +27,7 @@ class Parts:
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds the CPU's and every GPU's generator."""
+    """Seed the CPU's and every GPU's generator."""
     torch.manual_seed(seed)
 
 
@@ -39,7 +39,7 @@ def _rng_state(world: World) -> dict[str, Tensor]:
 
 
 def capture(parts: Parts, progress: Progress, world: World) -> bytes | None:
-    """The checkpoint's content, on rank 0; a collective."""
+    """Return the checkpoint's content, on rank 0; a collective."""
     average_buffers(parts.model, world)
     rng = world.gather(_rng_state(world))
     if not world.is_main:
@@ -57,7 +57,7 @@ def capture(parts: Parts, progress: Progress, world: World) -> bytes | None:
 
 
 def model_bytes(model: nn.Module) -> bytes:
-    """The plain state dict alone, on the CPU, for use elsewhere."""
+    """Return the plain state dict alone, on the CPU, for use elsewhere."""
     buffer = io.BytesIO()
     torch.save({name: value.cpu() for name, value in model.state_dict().items()}, buffer)
     return buffer.getvalue()
@@ -66,25 +66,28 @@ def model_bytes(model: nn.Module) -> bytes:
 def restore(
     content: bytes, parts: Parts, expected: Progress, world: World, *, seed: int, say: Callable[[str], None]
 ) -> Progress:
-    """Puts a checkpoint back on every rank and returns where it was taken.
+    """Restore a checkpoint on every rank, and return where it was taken.
 
-    `expected`: what this run is, at step 0. Hyper-parameters are this run's, not the checkpoint's. Raises UserError(2)
-    where model, data set or optimizer is another, naming the difference, and UserError(4) where the content can't be
-    read or would run code; another number of ranks is fine.
+    `expected`: this run at step 0. Hyper-parameters are this run's, not the checkpoint's; the number of ranks may
+    differ.
+
+    Raises:
+        UserError: exit code 2, naming the difference, if model, data set or optimizer differs; 4 if the content can't
+            be read or would run code.
     """
     try:
         saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         progress = Progress(**saved["progress"])
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
         raise UserError(
-            f"the checkpoint is not one of this trainer's, and is refused unread ({type(error).__name__}); "
+            f"the checkpoint is not one of this trainer's, and was not loaded ({type(error).__name__}); "
             "choose another with --resume",
             exit_code=4,
         ) from error
     _check_model(saved["model"], parts.model.state_dict(), progress.model, expected.model)
     _check_dataset(progress.dataset, expected.dataset, say)
     if progress.optimizer != expected.optimizer:
-        raise _mismatch(f"was made with --optimizer {progress.optimizer}, this run has {expected.optimizer}")
+        raise _mismatch(f"was made with --optimizer {progress.optimizer}, but this run has {expected.optimizer}")
     parts.model.load_state_dict(saved["model"])
     _restore_optimizer(saved["optimizer"], parts)
     if saved["scaler"] and parts.scaler.is_enabled():
@@ -94,7 +97,7 @@ def restore(
 
 
 def _optimizer_state(parts: Parts) -> dict[str, dict[str, Any]]:
-    """By the parameters' names: how they are grouped is this run's business, and may be another when it is resumed."""
+    """Return the state by the parameters' names: a resumed run may group them differently."""
     return {
         name: parts.optimizer.state[parameter]
         for name, parameter in parts.model.named_parameters()
@@ -104,7 +107,7 @@ def _optimizer_state(parts: Parts) -> dict[str, dict[str, Any]]:
 
 def _restore_optimizer(saved: Mapping[str | int, Mapping[str, Any]], parts: Parts) -> None:
     named = dict(parts.model.named_parameters())
-    names = list(named)  # by which older checkpoints are numbered
+    names = list(named)  # older checkpoints number them in this order
     by_name = {names[key] if isinstance(key, int) else key: values for key, values in saved.items()}
     state = {}
     own = parts.optimizer.state_dict()["param_groups"]
@@ -112,12 +115,12 @@ def _restore_optimizer(saved: Mapping[str | int, Mapping[str, Any]], parts: Part
     numbers = {parameter: number for number, parameter in enumerate(parameters)}
     for name, values in by_name.items():
         if named[name] in numbers:
-            state[numbers[named[name]]] = {key: _laid_out(value, named[name]) for key, value in values.items()}
+            state[numbers[named[name]]] = {key: _in_layout(value, named[name]) for key, value in values.items()}
     parts.optimizer.load_state_dict({"state": state, "param_groups": own})
 
 
-def _laid_out(value: Any, parameter: Tensor) -> Any:
-    """A tensor of a parameter's state in that parameter's memory order, which fused optimizers take for granted."""
+def _in_layout(value: Any, parameter: Tensor) -> Any:
+    """Return a tensor of a parameter's state in that parameter's memory order, which fused optimizers rely on."""
     if not isinstance(value, Tensor) or value.dim() == 0:
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
@@ -134,7 +137,7 @@ def _restore_rng(
         return
     say(
         f"the checkpoint is of {len(states)} rank(s), this run has {world.world_size} on {world.device.type}: "
-        "random generators are seeded anew from seed, rank and step"
+        "random generators are reseeded from seed, rank and step"
     )
     seed_everything(zlib.crc32(f"{seed} {world.rank} {progress.step}".encode()))
 
@@ -142,7 +145,7 @@ def _restore_rng(
 def _check_model(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], was: str, now: str) -> None:
     if was == now and _shapes(saved) == _shapes(own):
         return
-    models = f"is of --model {was}, this run has {now}" if was != now else f"does not fit --model {now}"
+    models = f"is of --model {was}, but this run has {now}" if was != now else f"does not fit --model {now}"
     for name in [*own, *saved]:
         if name not in saved:
             raise _mismatch(f"{models}: its first missing key is {name}")
@@ -155,14 +158,14 @@ def _check_model(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], was: st
 
 
 def _check_dataset(was: str, now: str, say: Callable[[str], None]) -> None:
-    """Names alone, or of folders `folder:<classes>/<files>`: labels must mean the same, files may come and go."""
+    """Compare names or, for folders, `folder:<classes>/<files>`: labels must mean the same, files may come and go."""
     (was_name, _, was_classes), (name, _, classes) = (each.partition("/")[0].partition(":") for each in (was, now))
     if was_name != name:
-        raise _mismatch(f"was made with --dataset {was_name}, this run has {name}")
+        raise _mismatch(f"was made with --dataset {was_name}, but this run has {name}")
     if was_classes != classes:
-        raise _mismatch("was made with other classes than the folders in --data have")
+        raise _mismatch("was made with other classes than the folders in --data")
     if was != now:
-        say("warning: the files in --data are not those that the checkpoint was made with; going on with these")
+        say("warning: the files in --data are not the ones that the checkpoint was made with; continuing with these")
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:

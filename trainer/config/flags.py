@@ -15,24 +15,24 @@ DATASETS = ("fashion-mnist", "cifar10", "synthetic", "folder")
 FOLDER_DEFAULTS = {"model": "resnet18", "flip": "random"}
 """What fits photographs, in place of the parser's own defaults."""
 MODELS = ("small-cnn", "tutorial-cnn", "fast-cnn", "fast-cnn-wide", "airbench-cnn", "resnet18")
-"""Ours; torchvision's go by their names there."""
+"""Our models; torchvision's have their names there."""
 MAX_INTEGER = 2**31 - 1
 """Largest count or seed accepted: every consumer (NumPy, NCCL, index tensors) takes at least this."""
 LEAST_EDGE, MOST_EDGE = 8, 4096
-"""Pixels that a folder's pictures may be cropped to."""
+"""Pixels that a folder's images may be cropped to."""
 MOST_WORKERS = 1024
 """Processes of one rank."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells of bad arguments by UserError(2)."""
+    """Reports bad arguments as UserError(2)."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (all flags: python -m {self.prog} --help)", exit_code=2)
 
 
 def whole(least: int, most: int = MAX_INTEGER) -> Callable[[str], int]:
-    """Reads a whole number between these two."""
+    """Return a converter to whole numbers between these two."""
 
     def convert(text: str) -> int:
         try:
@@ -66,10 +66,10 @@ def _path(text: str) -> Path:
 
 
 def exists(path: str) -> bool:
-    """Whether something is there, as far as this process may see."""
+    """Return whether something exists at `path`, as far as this process may see."""
     try:
         return Path(path).exists()
-    except OSError:  # too long a name, or a folder that may not be entered
+    except OSError:  # the name is too long, or the folder may not be entered
         return False
 
 
@@ -91,10 +91,8 @@ _not_negative = _real("of 0 or more", lambda value: value >= 0)
 
 
 def parser() -> argparse.ArgumentParser:
-    """All flags, in groups."""
-    parser = Parser(
-        prog="trainer", description="Trains a model on pictures, on any number of ranks.", allow_abbrev=False
-    )
+    """Return the parser of all flags, in groups."""
+    parser = Parser(prog="trainer", description="Trains a model on images, on any number of ranks.", allow_abbrev=False)
     data = parser.add_argument_group("data and model")
     data.add_argument("--dataset", choices=DATASETS, default="fashion-mnist")
     data.add_argument("--data-dir", type=_path, help="where fetched data is kept (default $DATA_DIR, else ./data)")
@@ -116,14 +114,14 @@ def parser() -> argparse.ArgumentParser:
     _add_folder_flags(parser.add_argument_group("image folders (--dataset folder)"))
     steps = parser.add_argument_group("training")
     steps.add_argument("--epochs", type=whole(1), default=4)
-    steps.add_argument("--max-steps", type=whole(1), help="end after so many optimizer steps")
-    steps.add_argument("--batch-size", type=whole(1), default=256, help="pictures per step, all ranks (default 256)")
+    steps.add_argument("--max-steps", type=whole(1), help="end after this many optimizer steps")
+    steps.add_argument("--batch-size", type=whole(1), default=256, help="images per step, all ranks (default 256)")
     steps.add_argument("--accumulate", type=whole(1), default=1, help="passes per optimizer step")
     steps.add_argument("--lr", type=_positive, help="peak learning rate (default: the model's, scaled; printed)")
     steps.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     steps.add_argument("--momentum", type=_fraction, default=0.9)
     steps.add_argument("--weight-decay", type=_not_negative)
-    steps.add_argument("--bias-lr-scale", type=_positive, default=1.0, help="biases learn so many times faster")
+    steps.add_argument("--bias-lr-scale", type=_positive, default=1.0, help="biases learn this many times faster")
     steps.add_argument("--schedule", choices=("triangular", "cosine", "constant"), default="triangular")
     steps.add_argument("--warmup", type=_real("from 0 to 1", lambda value: 0 <= value <= 1), default=0.2)
     steps.add_argument("--clip-norm", type=_positive)
@@ -138,7 +136,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_folder_flags(folder: argparse._ArgumentGroup) -> None:
     folder.description = (
         "--data PATH with train/<class>/*.jpg and val/<class>/*.jpg (also .jpeg, .png); "
-        "here the default model is resnet18, and pictures are mirrored at random"
+        "here the default model is resnet18, and images are mirrored at random"
     )
     folder.add_argument(
         "--image-size",
@@ -157,21 +155,21 @@ def _add_folder_flags(folder: argparse._ArgumentGroup) -> None:
         "--workers",
         type=_workers,
         metavar="auto|N",
-        help="processes that read pictures, per rank (default auto: tried)",
+        help="processes that read images, per rank (default auto: found by trials)",
     )
     folder.add_argument(
-        "--decode", choices=("auto", "cpu", "gpu"), default="auto", help="auto: on a GPU where CPU cores are few"
+        "--decode", choices=("auto", "cpu", "gpu"), default="auto", help="auto: on a GPU if CPU cores are few"
     )
 
 
-def _add_augmentation_flags(pictures: argparse._ArgumentGroup) -> None:
-    pictures.add_argument("--shift", type=whole(0), default=0, help="random crops, shifted by up to N pixels")
-    pictures.add_argument("--flip", choices=("none", "random", "alternate"), default="none", help="mirror pictures")
-    pictures.add_argument("--cutout", type=whole(0), default=0, help="blank a square of N pixels")
-    pictures.add_argument("--label-smoothing", type=_fraction, default=0.0)
-    pictures.add_argument("--mixup", type=_not_negative, default=0.0, help="mix pairs, weighted by Beta(X, X)")
-    pictures.add_argument("--cutmix", type=_not_negative, default=0.0, help="cut and paste, sized by Beta(X, X)")
-    pictures.add_argument("--tta", choices=("none", "flip"), default="none", help="evaluate each picture mirrored too")
+def _add_augmentation_flags(augmentation: argparse._ArgumentGroup) -> None:
+    augmentation.add_argument("--shift", type=whole(0), default=0, help="random crops, shifted by up to N pixels")
+    augmentation.add_argument("--flip", choices=("none", "random", "alternate"), default="none", help="mirror images")
+    augmentation.add_argument("--cutout", type=whole(0), default=0, help="blank a square of N pixels")
+    augmentation.add_argument("--label-smoothing", type=_fraction, default=0.0)
+    augmentation.add_argument("--mixup", type=_not_negative, default=0.0, help="mix pairs, weighted by Beta(X, X)")
+    augmentation.add_argument("--cutmix", type=_not_negative, default=0.0, help="cut and paste, sized by Beta(X, X)")
+    augmentation.add_argument("--tta", choices=("none", "flip"), default="none", help="evaluate on mirror images too")
 
 
 def _add_machine_flags(ranks: argparse._ArgumentGroup) -> None:
@@ -180,7 +178,7 @@ def _add_machine_flags(ranks: argparse._ArgumentGroup) -> None:
         "--scaling",
         choices=("strong", "weak"),
         default="strong",
-        help="with more ranks: strong = same global batch, weak = --batch-size pictures for each rank",
+        help="with more ranks: strong = same global batch, weak = --batch-size images for each rank",
     )
     ranks.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
     ranks.add_argument("--precision", choices=("auto", "fp32", "bf16", "fp16"), default="auto")
@@ -191,17 +189,17 @@ def _add_machine_flags(ranks: argparse._ArgumentGroup) -> None:
         choices=("auto", "on", "off", "graphs"),
         const="on",
         default="auto",
-        help="torch.compile; auto (default): on a GPU, where it pays; graphs: with CUDA graphs",
+        help="torch.compile; auto (default): on a GPU, if it pays; graphs: with CUDA graphs",
     )
     ranks.add_argument(
-        "--bind", choices=("auto", "none"), default="auto", help="give ranks beside each other cores of their own"
+        "--bind", choices=("auto", "none"), default="auto", help="give ranks on one machine cores of their own"
     )
     ranks.add_argument("--timeout", type=_positive, default=300.0, help="seconds a collective may take (default 300)")
 
 
 def _add_result_flags(results: argparse._ArgumentGroup) -> None:
     results.add_argument("--eval-steps", type=whole(0), default=0, help="evaluate every N steps too")
-    results.add_argument("--max-val-items", type=whole(1), help="evaluate on the first N test pictures only")
+    results.add_argument("--max-val-items", type=whole(1), help="evaluate on the first N test images only")
     results.add_argument("--resume", default="auto", metavar="auto|none|PATH", help="checkpoint or folder of them")
     results.add_argument("--checkpoint-seconds", type=_positive, default=30.0)
     results.add_argument("--checkpoint-steps", type=whole(1), help="a checkpoint every N steps instead")
@@ -211,12 +209,16 @@ def _add_result_flags(results: argparse._ArgumentGroup) -> None:
 
 
 def values(argv: Sequence[str]) -> dict[str, Any]:
-    """The flags' values: those given, then the recipe's, then the parser's own."""
+    """Return the flags' values: the user's, then the recipe's, then the parser's own.
+
+    Raises:
+        UserError: exit code 2, for arguments that the parser refuses.
+    """
     known = parser()
-    # Only a flag that is given replaces what the namespace brings.
-    given = known.parse_args(list(argv), argparse.Namespace(dataset=None, model=None))
-    dataset = given.dataset or known.get_default("dataset")
-    recipe = chosen(given.recipe, dataset=dataset, model_given=given.model is not None)
+    # Only a flag on the command line replaces a value of the namespace.
+    arguments = known.parse_args(list(argv), argparse.Namespace(dataset=None, model=None))
+    dataset = arguments.dataset or known.get_default("dataset")
+    recipe = chosen(arguments.recipe, dataset=dataset, model_given=arguments.model is not None)
     if recipe is not None:
         known.set_defaults(dataset=RECIPES[recipe].dataset, **RECIPES[recipe].flags)
     elif dataset == "folder":

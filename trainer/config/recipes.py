@@ -1,4 +1,4 @@
-"""Tuned sets of flags, each with the accuracy it is meant to reach. Whatever the user gives explicitly wins."""
+"""Tuned sets of flags, each with the accuracy it should reach. Flags on the command line take precedence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ class Recipe:
 
     dataset: str
     target: float
-    """Test accuracy, 0..1, that the mean over seeds is to reach."""
+    """Test accuracy, 0..1, that the mean over seeds should reach."""
     flags: Mapping[str, Any]
-    """Defaults in place of the parser's own, by the name of the field in `Config`."""
+    """Defaults in place of the parser's own, by the name of the flag (`--batch-size`: `batch_size`)."""
 
 
 RECIPES = {
-    # Tuned on 50,000 of the training pictures, judged on the other 10,000: docs/training.md has what was tried.
+    # Tuned on 50,000 of the training images, judged on the other 10,000: docs/training.md says what was tried.
     "fashion-mnist": Recipe(
         dataset="fashion-mnist",
         target=0.925,
@@ -43,7 +43,7 @@ RECIPES = {
         },
     ),
     # After airbench94 (Jordan 2024, arXiv:2404.00498, listing in its appendix): its peak rate of 11.5 per 1,024
-    # pictures of summed loss is 1.5 for the mean loss of a batch of 1,024, and its decay 1.3e-3.
+    # images of summed loss is 1.5 for the mean loss of a batch of 1,024, and its decay 1.3e-3.
     "cifar10": Recipe(
         dataset="cifar10",
         target=0.94,
@@ -64,8 +64,8 @@ RECIPES = {
 }
 
 
-def chosen(wanted: str, *, dataset: str, model_given: bool) -> str | None:
-    """Which recipe `--recipe` means: `auto` is the data set's own, where no model is asked for."""
-    if wanted != "auto":
-        return None if wanted == "none" else wanted
+def chosen(name: str, *, dataset: str, model_given: bool) -> str | None:
+    """Return the recipe that `--recipe` means: `auto` is the data set's own, unless a model is requested."""
+    if name != "auto":
+        return None if name == "none" else name
     return dataset if dataset in RECIPES and not model_given else None

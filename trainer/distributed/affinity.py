@@ -1,4 +1,4 @@
-"""Puts a rank on its cores: how many threads compute, and which cores they run on."""
+"""CPU affinity: how many threads of a rank compute, and which cores they run on."""
 
 import os
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Seat:
 
     threads: int
     cores: tuple[int, ...] | None
-    """Those it is bound to; None where the system puts it."""
+    """The cores it is bound to; None if the system places it."""
 
     def __str__(self) -> str:
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
@@ -30,13 +30,13 @@ class Seat:
 
 
 def take(world: World, bind: str) -> Seat:
-    """Binds this rank where `bind` is auto and it has cores of its own, and fits its threads to them; a collective.
+    """Bind this rank if `bind` is auto and it has cores of its own, and fit its threads to them; a collective.
 
-    More threads than torch would start are never used, so OMP_NUM_THREADS, which the launcher sets, is an upper limit.
+    It never uses more threads than torch would start, so OMP_NUM_THREADS, which the launcher sets, is an upper limit.
     """
     ranks = world.gather(cores.facts(gpu=gpu_address(world.device)))
     own = cores.own_cores(ranks, world.rank) if bind == "auto" else None
-    if own is not None and not _bound(own):
+    if own is not None and not _bind(own):
         own = None
     threads = min(torch.get_num_threads(), cores.share(ranks, world.rank))
     torch.set_num_threads(threads)
@@ -44,7 +44,7 @@ def take(world: World, bind: str) -> Seat:
 
 
 def gpu_address(device: torch.device) -> str | None:
-    """A GPU's PCI address as the kernel writes it; None for other devices, and where torch doesn't tell."""
+    """Return a GPU's PCI address as the kernel writes it; None for other devices, or if torch doesn't know it."""
     if device.type != "cuda":
         return None
     properties = torch.cuda.get_device_properties(device)
@@ -55,13 +55,13 @@ def gpu_address(device: torch.device) -> str | None:
     return f"{domain:04x}:{bus:02x}:{slot:02x}.0"
 
 
-def _bound(own: tuple[int, ...]) -> bool:
-    """Binds every thread of this process, or none: new ones are where the one is that starts them."""
+def _bind(own: tuple[int, ...]) -> bool:
+    """Bind every thread of this process, or none. New threads inherit the affinity of the one that starts them."""
     before = os.sched_getaffinity(0)
     threads = [0, *(int(path.name) for path in _THREADS.glob("*"))]
     try:
         _put(threads, own)
-    except OSError:  # a control group that has other cores now, or a system that forbids it
+    except OSError:  # the control group has other cores now, or the system forbids it
         with suppress(OSError):
             _put(threads, before)
         return False

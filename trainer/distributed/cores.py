@@ -1,6 +1,6 @@
 """Which CPU cores a rank may really use: its affinity, its control group's quota, and the other ranks beside it.
 
-Reading is apart from deciding, and reads below a root, so that made-up trees can be tested. Free of torch.
+Reading is separate from deciding, and starts at a given root, so that tests can make up trees. Free of torch.
 """
 
 import os
@@ -18,28 +18,28 @@ class Facts:
     """What one rank sees of its cores."""
 
     machine: str
-    """Tells machines apart, and is the same in all containers of one: the boot's id."""
+    """Identifies the machine, also from inside its containers: the boot's id."""
     cores: tuple[int, ...]
-    """Core numbers that it may run on, those of one physical core beside each other."""
+    """Core numbers that it may run on, with those of one physical core beside each other."""
     near: tuple[int, ...]
-    """Those of them that are close to its GPU; all where there is none, or nothing is known."""
+    """The ones that are close to its GPU; all of them if there is no GPU, or nothing is known."""
     quota: Fraction | None
-    """CPU seconds per second that its control group may spend; None = as many as there are."""
+    """CPU seconds per second that its control group may spend; None = no limit."""
     quota_of: str
-    """Tells that control group apart from others on the machine."""
+    """Identifies that control group among those on the machine."""
 
 
 def free_cores(root: Path = ROOT) -> int:
-    """Whole cores that this process may use, at least 1: its affinity, and its control group's quota.
+    """Return the whole cores that this process may use, at least 1: its affinity, and its control group's quota.
 
-    What other ranks on the machine take is not left out; `share` does that.
+    This doesn't subtract what other ranks on the machine take; `share` does.
     """
     count, quota = len(os.sched_getaffinity(0)), cpu_quota(root)
     return count if quota is None else max(1, min(count, int(quota)))
 
 
 def facts(root: Path = ROOT, *, gpu: str | None = None) -> Facts:
-    """What this process sees now; once it was bound, its cores are those it is bound to.
+    """Return what this process sees now; once it is bound, it sees only the cores it is bound to.
 
     `gpu`: PCI address of the GPU it uses, such as `0000:17:00.0`.
     """
@@ -58,7 +58,7 @@ def facts(root: Path = ROOT, *, gpu: str | None = None) -> Facts:
 
 
 def share(ranks: Sequence[Facts], rank: int) -> int:
-    """Whole cores for the `rank`-th of all ranks, at least 1: each core and each quota is shared out evenly."""
+    """Return whole cores for the `rank`-th of all ranks, at least 1: each core and each quota is divided evenly."""
     own = ranks[rank]
     beside = [other for other in ranks if other.machine == own.machine]
     cores = sum((Fraction(1, sum(core in other.cores for other in beside)) for core in own.cores), Fraction())
@@ -68,11 +68,11 @@ def share(ranks: Sequence[Facts], rank: int) -> int:
 
 
 def own_cores(ranks: Sequence[Facts], rank: int) -> tuple[int, ...] | None:
-    """The cores that the `rank`-th of all ranks is bound to; None leaves it where the system puts it.
+    """Return the cores to bind the `rank`-th of all ranks to; None leaves its placement to the system.
 
-    Ranks on one machine, also those of several nodes that are processes or containers there, part the cores they have
-    in common, near their GPUs where these are known. A rank alone keeps all its cores, and so does every rank of a
-    machine where some have no core to themselves, or where their cores overlap in part.
+    Ranks on one machine, also those of several nodes that are processes or containers there, divide the cores they have
+    in common, near their GPUs if that is known. A rank alone keeps all its cores. So does every rank of a machine where
+    some rank would have no core to itself, or where the ranks' cores overlap only in part.
     """
     machine = ranks[rank].machine
     pools = [frozenset(other.near) for other in ranks if other.machine == machine]
@@ -89,7 +89,7 @@ def own_cores(ranks: Sequence[Facts], rank: int) -> tuple[int, ...] | None:
 
 
 def gpu_cores(address: str, root: Path = ROOT) -> frozenset[int]:
-    """The cores of the NUMA node that a PCI device is attached to; empty where the kernel doesn't say.
+    """Return the cores of the NUMA node that a PCI device is attached to; none if the kernel doesn't say.
 
     https://docs.kernel.org/admin-guide/abi-testing.html#abi-sys-bus-pci-devices-numa-node: -1 is "unknown".
     """
@@ -100,7 +100,7 @@ def gpu_cores(address: str, root: Path = ROOT) -> frozenset[int]:
 
 
 def parse_core_list(text: str) -> frozenset[int]:
-    """The kernel's list of cores, such as `0-3,8,10-11`."""
+    """Parse the kernel's list of cores, such as `0-3,8,10-11`."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -127,7 +127,7 @@ def cpu_quota(root: Path = ROOT) -> Fraction | None:
 
 
 def _limits(mount: Path, path: str) -> Iterator[Fraction]:
-    """Limits of the group and of those above it. In a container the path may be the host's, with only its top there."""
+    """Yield limits of the group and of those above it. In a container the path may be the host's, with only its top."""
     group = mount / path.strip("/")
     for folder in (group, *group.parents):
         if not folder.is_relative_to(mount):
@@ -140,7 +140,7 @@ def _limits(mount: Path, path: str) -> Iterator[Fraction]:
 
 
 def _place(root: Path, core: int) -> tuple[int, int, int]:
-    """Sorts cores so that the threads of one physical core are beside each other."""
+    """Return a sort key that puts the threads of one physical core beside each other."""
     topology = root / f"sys/devices/system/cpu/cpu{core}/topology"
     package, physical = (_text(topology / name).strip() for name in ("physical_package_id", "core_id"))
     known = package.isdecimal() and physical.isdecimal()

@@ -1,4 +1,4 @@
-"""The C library's memory allocator, set for tensors that come and go at every step."""
+"""malloc settings: the C library's allocator, tuned for tensors that come and go at every step."""
 
 import ctypes
 
@@ -10,10 +10,10 @@ MMAP_THRESHOLD_MAX = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc keep freed blocks for the next step; no effect with other C libraries.
+    """Make glibc keep freed blocks for the next step; no effect with other C libraries.
 
-    By default each activation is mapped and unmapped again at every step, and its pages faulted in anew, which on a
-    CPU costs about a third of the training time.
+    By default, glibc maps and unmaps each activation at every step, and its pages fault in anew, which on a CPU costs
+    about a third of the training time.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

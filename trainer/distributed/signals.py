@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish that the training loop fulfils between two steps."""
+"""SIGTERM and SIGINT as a request that the training loop fulfils between two steps."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import time
 from types import FrameType
 
 PATIENCE = 1.0
-"""Seconds in which further signals count as the first: a terminal and torchrun both deliver the same Ctrl-C."""
+"""Seconds in which further signals count as the first one: a terminal and torchrun both deliver the same Ctrl-C."""
 
 
 class StopSignal:
@@ -14,11 +14,11 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.number = 0
-        """The signal that came, 0 for none."""
+        """The signal received, 0 for none."""
         self._since = 0.0
 
     def install(self) -> None:
-        """Takes over SIGTERM and SIGINT for the rest of the process."""
+        """Take over SIGTERM and SIGINT for the rest of the process."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
 

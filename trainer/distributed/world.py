@@ -13,17 +13,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.config.run_config import Config
+from trainer.config.sections import DistributedConfig
 from trainer.distributed import gloo_threads
 from trainer.errors import UserError
 
 T = TypeVar("T")
 LONG_WAIT = timedelta(hours=6)
-"""For the groups in which ranks wait for a download; a dead rank is still noticed at once, by its closed socket."""
+"""For groups in which ranks wait for a download; a closed socket still reveals a dead rank at once."""
 
 
 def print_line(line: str) -> None:
-    """Prints at once; goes on in silence when nobody is listening any more, because that is no reason to stop."""
+    """Print at once; continue silently when nobody is listening any more, because that is no reason to stop."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -32,7 +32,7 @@ def print_line(line: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """One rank's place among all ranks. Works without process groups where there is one rank only."""
+    """One rank's place among all ranks. Works without process groups if there is only one rank."""
 
     rank: int
     local_rank: int
@@ -49,35 +49,40 @@ class World:
         return self.rank == 0
 
     def say(self, line: str) -> None:
-        """Prints a line, on rank 0 alone."""
+        """Print a line, on rank 0 only."""
         if self.is_main:
             print_line(line)
 
     def sum(self, values: Tensor) -> Tensor:
-        """All ranks' sum of `values`, in place; a collective."""
+        """Return all ranks' sum of `values`, in place; a collective."""
         if self.world_size > 1:
             dist.all_reduce(values, group=self.data_group)
         return values
 
     def gather(self, value: T, group: Any = None) -> list[T]:
-        """Every rank's value, in rank order; a collective of small picklable objects."""
+        """Return every rank's value, in rank order; a collective of small picklable objects."""
         values: list[Any] = [value] * self.world_size
         if self.world_size > 1:
             dist.all_gather_object(values, value, group=group)
         return values
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """Runs `make` on rank 0 and returns its small result everywhere; a UserError there ends every rank alike."""
+        """Run `make` on rank 0 and return its small result everywhere; a collective.
+
+        Raises:
+            UserError: on rank 0, from `make`.
+            SystemExit: with the same code, on the other ranks.
+        """
         if self.world_size == 1:
             return make()
-        made: T | None = None
+        produced: T | None = None
         error: UserError | None = None
         if self.is_main:
             try:
-                made = make()
+                produced = make()
             except UserError as caught:
                 error = caught
-        outcome: list[Any] = [made, error and error.exit_code]
+        outcome: list[Any] = [produced, error and error.exit_code]
         dist.broadcast_object_list(outcome, src=0)
         if error is not None:
             raise error
@@ -87,7 +92,7 @@ class World:
         return result
 
     def bytes_from_main(self, content: bytes | None) -> bytes:
-        """Rank 0's bytes, on every rank; `content` is read on rank 0 only."""
+        """Return rank 0's bytes, on every rank; `content` is read on rank 0 only."""
         if self.world_size == 1:
             return content or b""
         size = self.from_main(lambda: len(content or b""))
@@ -99,7 +104,7 @@ class World:
 
     @contextmanager
     def alike(self) -> Iterator[None]:
-        """For what fails on every rank alike: rank 0 raises the UserError, the others exit with its code, silently."""
+        """Guard work that fails on all ranks alike: rank 0 raises the UserError, the others exit with its code."""
         try:
             yield
         except UserError as error:
@@ -108,7 +113,7 @@ class World:
             raise SystemExit(error.exit_code) from error
 
     def once_per_node(self, work: Callable[[], None]) -> None:
-        """Runs `work` on local rank 0 of each node while the others wait; a UserError on any node ends all ranks."""
+        """Run `work` on local rank 0 of each node while the others wait; a UserError on any node ends all ranks."""
         error: UserError | None = None
         if self.local_rank == 0:
             try:
@@ -120,14 +125,14 @@ class World:
 
     @contextmanager
     def patient_group(self) -> Iterator[Any]:
-        """A group of all ranks for waits that a download makes long: the default one gives up after --timeout."""
+        """Make a group of all ranks that outwaits a download: the default one gives up after --timeout."""
         group: Any = dist.new_group(backend="gloo", timeout=LONG_WAIT) if self.world_size > 1 else None
         yield group
         if group is not None:
             dist.destroy_process_group(group)
 
     def settle(self, error: UserError | None, group: Any) -> None:
-        """Ends every rank where one has an error: that one raises it, the others exit silently; a collective."""
+        """End every rank if one has an error: that one raises it, the others exit silently; a collective."""
         codes = self.gather(error.exit_code if error else 0, group)
         if error is not None:
             raise error
@@ -135,12 +140,12 @@ class World:
             raise SystemExit(max(codes))  # the node where it failed says why
 
 
-def _local_device(config: Config, local_rank: int) -> torch.device:
+def _local_device(config: DistributedConfig, local_rank: int) -> torch.device:
     seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if seen < config.planned_gpus:
         raise UserError(
             f"{config.planned_gpus} GPU(s) are planned for this node but torch sees {seen}; check the driver "
-            "(nvidia-smi) and CUDA_VISIBLE_DEVICES, or say --backend gloo to train without",
+            "(nvidia-smi) and CUDA_VISIBLE_DEVICES, or use --backend gloo to train without GPUs",
             exit_code=3,
         )
     return torch.device("cuda", local_rank % seen) if seen else torch.device("cpu")
@@ -156,10 +161,11 @@ def _nccl_problem(device: torch.device, local_ranks: int) -> str | None:
     return None
 
 
-def join(config: Config, env: Mapping[str, str] = os.environ) -> World:
-    """Joins the ranks that torchrun started (one alone without it), and agrees on the backend.
+def join(config: DistributedConfig, env: Mapping[str, str] = os.environ) -> World:
+    """Join the ranks that torchrun started (one alone without it), and agree on the backend.
 
-    Raises UserError: 2 for a strategy that needs GPUs, 3 where a rank's device doesn't suit the backend.
+    Raises:
+        UserError: exit code 2 for a strategy that needs GPUs, 3 if a rank's device doesn't suit the backend.
     """
     rank, world_size = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
     local_rank, local_ranks = int(env.get("LOCAL_RANK", "0")), int(env.get("LOCAL_WORLD_SIZE", "1"))
@@ -199,37 +205,37 @@ def join(config: Config, env: Mapping[str, str] = os.environ) -> World:
 
 
 def leave() -> None:
-    """Closes the process groups, so that no rank warns about them."""
+    """Close the process groups, so that no rank warns about them."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def wrap(model: nn.Module, world: World, *, accumulate: int) -> nn.Module:
-    """The module to call in training: with gradients averaged over ranks where there is more than one."""
+    """Return the module to call in training: with gradients averaged over ranks if there is more than one."""
     return model if world.world_size == 1 else with_gradients_averaged(model, world, accumulate=accumulate)
 
 
 def with_gradients_averaged(model: nn.Module, world: World, *, accumulate: int) -> DistributedDataParallel:
-    """`model` in DDP's wrapper, set for models whose every parameter takes part in every pass."""
-    wanted: dict[str, Any] = {
+    """Return `model` in DDP's wrapper, for models in which every parameter takes part in every pass."""
+    settings: dict[str, Any] = {
         "device_ids": [world.device] if world.device.type == "cuda" else None,
         "process_group": world.data_group,
         "gradient_as_bucket_view": True,
-        # no_sync makes the graph's hooks differ between passes, which is what static_graph promises not to do.
+        # no_sync makes the graph's hooks differ between passes, which static_graph rules out.
         "static_graph": accumulate == 1,
         "batched_grad_copy": world.device.type == "cuda",
     }
     known = inspect.signature(DistributedDataParallel.__init__).parameters
-    # Buffers are averaged where they are read (average_buffers), not sent before every forward pass.
-    wanted["forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"] = False
-    return DistributedDataParallel(model, **{name: value for name, value in wanted.items() if name in known})
+    # `average_buffers` averages buffers where they are read, so they needn't be sent before every forward pass.
+    settings["forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"] = False
+    return DistributedDataParallel(model, **{name: value for name, value in settings.items() if name in known})
 
 
 def average_buffers(model: nn.Module, world: World) -> None:
-    """Makes floating-point buffers (BatchNorm statistics) the mean over ranks; a collective.
+    """Replace floating-point buffers (BatchNorm statistics) by their mean over ranks; a collective.
 
-    Each rank has seen other pictures. Training doesn't read these buffers, evaluation and checkpoints do, and since
-    they are running averages, taking the mean at any time leaves later means unchanged.
+    Each rank has seen other images. Only evaluation and checkpoints read these buffers, training doesn't. They are
+    running averages, so taking their mean at any time leaves later means unchanged.
     """
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
     if world.world_size == 1 or not buffers:

@@ -1,4 +1,4 @@
-"""torch.compile where it pays; eager, and said aloud, where it doesn't or can't."""
+"""torch.compile where it pays; eager where it doesn't or can't, with a line that says so."""
 
 import os
 import shutil
@@ -11,30 +11,30 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trainer.data.batches.protocols import TrainingPictures
+from trainer.data.batches.protocols import TrainingImages
 from trainer.model.precision import Precision
 
 COMPILERS = ("c++", "g++", "clang++")
 WORTH_SECONDS = 120.0
-"""Shorter runs are not compiled unasked: compiling takes up to a minute by itself."""
+"""Shorter runs are compiled only on request: compiling itself takes up to a minute."""
 _WARM_UP, _TIMED = 3, 10
-"""Steps of a trial. CUDA graphs run plainly, are recorded, and are replayed from the third step on."""
+"""Steps of a trial. CUDA graphs first run eagerly, are then recorded, and are replayed from the third step on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What one rank tries ways of computing on: passes over a batch, as training will run them."""
+    """What a rank's trials run on: passes over a batch, as in training."""
 
-    data: TrainingPictures
+    data: TrainingImages
     batch: int
-    """Pictures of one pass."""
+    """Images of one pass."""
     precision: Precision
     device: torch.device
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """`--compile`, and what its `auto` is decided by."""
+class Request:
+    """`--compile`, and what its `auto` depends on."""
 
     how: str
     """auto, on, off or graphs."""
@@ -42,79 +42,79 @@ class Wanted:
     """Forward/backward passes of the whole run."""
     accumulate: int
     deterministic: bool
-    """A choice by stopwatch would not be the same each time."""
+    """A choice by measured time would not be the same each time."""
 
 
 class _Graphed(nn.Module):
-    """A model with CUDA graphs: each pass may write over the last one's results."""
+    """A model with CUDA graphs: each pass may overwrite the previous one's results."""
 
     def __init__(self, compiled: nn.Module) -> None:
         super().__init__()
         self._compiled = compiled
 
     def forward(self, images: Tensor) -> Tensor:
-        """As the model's."""
+        """Return the model's logits."""
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         logits: Tensor = self._compiled(images)
         return logits
 
 
 def keep_cache(data_dir: Path) -> None:
-    """Lets what was compiled outlast the run and a reboot: beside the data, unless the environment names a place."""
+    """Keep compiled code beyond the run and a reboot: beside the data, unless the environment names a place."""
     if os.access(data_dir, os.W_OK):
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((data_dir / "compiled").absolute()))
 
 
 def choose(
     model: nn.Module,
-    wanted: Wanted,
+    request: Request,
     trial: Trial,
     gather: Callable[[str | float], list[str | float]],
     say: Callable[[str], None],
 ) -> nn.Module:
-    """The module to train by: `model` itself, or a compiled one around it, with the same parameters; a collective.
+    """Return the module to train with: `model`, or a compiled one around it with the same parameters; a collective.
 
-    Evaluation goes on calling `model`, eagerly: its batch sizes and modes would each be compiled anew. All ranks do the
-    same, as the slowest of them finds best, for none is to wait for another.
+    Evaluation still calls `model`, eagerly: each of its batch sizes and modes would be compiled anew. All ranks do the
+    same, whichever is best for the slowest, so that none waits for another.
     """
-    auto = wanted.how == "auto"
-    if wanted.how == "off" or (auto and wanted.deterministic):
+    auto = request.how == "auto"
+    if request.how == "off" or (auto and request.deterministic):
         return model
-    # Asked of all ranks: where some have GPUs and others none, none may wait for what the others don't do.
+    # All ranks are asked: if only some have GPUs, none may wait for an exchange that the others don't take part in.
     if auto and not all(gather(float(trial.device.type == "cuda"))):
         return model
     eager = 0.0
     if auto:
         eager = _slowest(gather(_seconds_or_problem(model, trial)))
-        if eager * wanted.passes < WORTH_SECONDS:
-            say(f"not compiled: the run takes about {eager * wanted.passes:.0f} s")
+        if eager * request.passes < WORTH_SECONDS:
+            say(f"not compiled: the run takes about {eager * request.passes:.0f} s")
             return model
-    compiled = _compiled(model, wanted.how)
-    found = gather(_missing(wanted.how, trial.device) or _seconds_or_problem(compiled, trial))
-    problem = next((each for each in found if isinstance(each, str)), None)
+    compiled = _compiled(model, request.how)
+    results = gather(_missing(request.how, trial.device) or _seconds_or_problem(compiled, trial))
+    problem = next((each for each in results if isinstance(each, str)), None)
     if problem:
         say(f"warning: --compile: {problem}; training eagerly")
         return model
     if auto:
-        text, pays = verdict(eager, _slowest(found))
+        text, pays = verdict(eager, _slowest(results))
         say(text)
         if not pays:
             return model
-    if wanted.how == "graphs" and wanted.accumulate > 1:
+    if request.how == "graphs" and request.accumulate > 1:
         _keep_gradients(model)
     return compiled
 
 
 def verdict(eager: float, compiled: float) -> tuple[str, bool]:
-    """One line for the user and whether to compile, from the seconds of one forward and backward pass each."""
+    """Return a line for the user, and whether to compile, from the seconds of one forward and backward pass each."""
     pays = compiled < eager
     text = f"{eager * 1000:.1f} ms a pass eagerly, {compiled * 1000:.1f} compiled"
     return (f"compiled: {text}" if pays else f"not compiled: {text}"), pays
 
 
-def _slowest(found: list[str | float]) -> float:
-    """A rank that failed takes for ever: what it failed at is not chosen by its speed."""
-    return max(float("inf") if isinstance(each, str) else each for each in found)
+def _slowest(results: list[str | float]) -> float:
+    """Return the longest time; a rank that failed takes forever, so a way that fails is never the fastest."""
+    return max(float("inf") if isinstance(each, str) else each for each in results)
 
 
 def _compiled(model: nn.Module, how: str) -> nn.Module:
@@ -124,7 +124,7 @@ def _compiled(model: nn.Module, how: str) -> nn.Module:
 
 
 def _keep_gradients(model: nn.Module) -> None:
-    """Copies each gradient out of the graph's memory, which the step's next pass writes over."""
+    """Copy each gradient out of the graph's memory, which the step's next pass overwrites."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.register_hook(torch.clone)  # type: ignore[no-untyped-call]
@@ -133,7 +133,7 @@ def _keep_gradients(model: nn.Module) -> None:
 def _missing(how: str, device: torch.device) -> str | None:
     if how == "graphs" and device.type != "cuda":
         return "CUDA graphs need a GPU"
-    # What Triton needs for GPUs it says itself.
+    # Triton itself reports what it needs for GPUs.
     names = (os.environ.get("CXX", COMPILERS[0]), *COMPILERS)
     if device.type == "cpu" and not any(shutil.which(name) for name in names):
         return "there is no C++ compiler on the PATH (install g++)"
@@ -141,13 +141,13 @@ def _missing(how: str, device: torch.device) -> str | None:
 
 
 def _seconds_or_problem(model: nn.Module, trial: Trial) -> str | float:
-    """Seconds of a forward and backward pass, or why there can be none; leaves model and generators as they were."""
+    """Return the seconds of a forward and backward pass, or why it failed; leave model and generators unchanged."""
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     devices = [trial.device] if trial.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=devices):
             return _seconds(model, trial)
-    except Exception as error:  # compilers fail in many ways, and none of them is a reason not to train
+    except Exception as error:  # compilers fail in many ways, none of which is a reason not to train
         return f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"
     finally:
         model.zero_grad(set_to_none=True)

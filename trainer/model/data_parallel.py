@@ -1,4 +1,4 @@
-"""`--strategy dp`: one process, all GPUs of its node, each step's pictures divided among them."""
+"""`--strategy dp`: one process, all GPUs of its node, each step's images divided among them."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from trainer.model.precision import Precision
 
 
 class _Autocast(nn.Module):
-    """Computes in a precision of its own: DataParallel's threads don't inherit the number format of the caller's."""
+    """Sets the number format itself: DataParallel's threads don't inherit the caller's."""
 
     def __init__(self, model: nn.Module, precision: Precision) -> None:
         super().__init__()
@@ -15,12 +15,12 @@ class _Autocast(nn.Module):
         self._precision = precision
 
     def forward(self, images: Tensor) -> Tensor:
-        """As the model's."""
+        """Return the model's logits."""
         with self._precision.autocast():
             logits: Tensor = self._model(images)
         return logits
 
 
 def data_parallel(model: nn.Module, precision: Precision) -> nn.Module:
-    """The module to call in training, on all GPUs that torch sees; `model`, on the first, keeps parameters and keys."""
+    """Return the module to call in training, on all GPUs; `model`, on the first one, keeps parameters and keys."""
     return nn.DataParallel(_Autocast(model, precision), device_ids=list(range(torch.cuda.device_count())))

@@ -5,16 +5,16 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from trainer.data.batches.protocols import TrainingPictures
+from trainer.data.batches.protocols import TrainingImages
 from trainer.errors import UserError
 from trainer.model import torchvision_models
 
 _EXAMPLES = 2
-"""Batch normalization needs more than one value for each channel, which is all that some models leave."""
+"""Batch normalization needs more than one value per channel, and some models leave one per image."""
 WHITENING_EDGE, WHITENING_EPSILON = 2, 5e-4
-"""Edge of the whitened patches in pixels, and what is added to their variances (arXiv:2404.00498, section 3.1)."""
+"""Edge of the whitened patches in pixels, and a constant added to their variances (arXiv:2404.00498, section 3.1)."""
 WHITENING_PIXELS = 5000 * 32 * 32
-"""What the patches are taken from: CIFAR's first 5,000 pictures, fewer larger ones."""
+"""Where the patches come from: CIFAR's first 5,000 images, or fewer if they are larger."""
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
@@ -35,7 +35,7 @@ class SmallCNN(nn.Module):
         self.classifier = nn.Linear(4 * width * (size // 8) ** 2, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, C, size, size) to (N, classes)."""
+        """Map (N, C, size, size) to (N, classes)."""
         logits: Tensor = self.classifier(self.features(images).flatten(1))
         return logits
 
@@ -48,7 +48,7 @@ class Scale(nn.Module):
         self.factor = factor
 
     def forward(self, values: Tensor) -> Tensor:
-        """Any shape."""
+        """Scale values of any shape."""
         return values * self.factor
 
 
@@ -56,14 +56,14 @@ class GlobalMax(nn.Module):
     """The largest value of each channel. (nn.AdaptiveMaxPool2d has no deterministic gradient on GPUs.)"""
 
     def forward(self, maps: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C)."""
+        """Map (N, C, H, W) to (N, C)."""
         return maps.amax((2, 3))
 
 
 class FastCNN(nn.Module):
     """Four 3x3 convolutions, pooled before they are normalized, global max-pooling and a scaled head.
 
-    Narrow where the picture is still large: the first layers cost by their area, the last ones learn by their width.
+    Narrow while the image is still large: area makes the first layers expensive, and width lets the last ones learn.
 
     In the manner of the speed-run literature (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv:2404.00498).
     """
@@ -72,7 +72,7 @@ class FastCNN(nn.Module):
         super().__init__()
 
         def block(inputs: int, outputs: int, *, pool: bool) -> list[nn.Module]:
-            # Pooled first, the rest works on a quarter of the values.
+            # Pooled first, so that the rest works on a quarter of the values.
             pooling: list[nn.Module] = [nn.MaxPool2d(2)] if pool else []
             convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
             return [convolution, *pooling, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
@@ -88,7 +88,7 @@ class FastCNN(nn.Module):
         self.classifier = nn.Sequential(nn.Linear(last, classes, bias=False), Scale(0.5))
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, C, H, W), 8 pixels or more each way, to (N, classes)."""
+        """Map (N, C, H, W), 8 pixels or more each way, to (N, classes)."""
         logits: Tensor = self.classifier(self.features(images))
         return logits
 
@@ -106,7 +106,7 @@ class TutorialCNN(nn.Module):
         self.fc3 = nn.Linear(84, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, C, size, size) to (N, classes)."""
+        """Map (N, C, size, size) to (N, classes)."""
         hidden = nn.functional.max_pool2d(torch.relu(self.conv1(images)), 2)
         hidden = nn.functional.max_pool2d(torch.relu(self.conv2(hidden)), 2).flatten(1)
         logits: Tensor = self.fc3(torch.relu(self.fc2(torch.relu(self.fc1(hidden)))))
@@ -116,7 +116,7 @@ class TutorialCNN(nn.Module):
 class AirbenchCNN(nn.Module):
     """airbench94's network (Jordan 2024, arXiv:2404.00498, section 3): whitening, three groups, max-pooling, a head.
 
-    `whiten` makes the first convolution's filters from training pictures; they are not trained.
+    `whiten` makes the first convolution's filters from training images; they are not trained.
     """
 
     def __init__(self, channels: int, classes: int, widths: tuple[int, int, int] = (64, 256, 256)) -> None:
@@ -129,13 +129,13 @@ class AirbenchCNN(nn.Module):
         self.classifier = nn.Sequential(nn.Linear(widths[-1], classes, bias=False), Scale(1 / 9))
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, C, H, W), 17 pixels or more each way, to (N, classes)."""
+        """Map (N, C, H, W), 17 pixels or more each way, to (N, classes)."""
         logits: Tensor = self.classifier(self.features(self.whiten_conv(images)))
         return logits
 
     @torch.no_grad()
     def whiten(self, images: Tensor) -> None:
-        """Sets the first filters to the eigenvectors of the pictures' 2x2 patches, scaled to variance 1, and negated.
+        """Set the first filters to the eigenvectors of the images' 2x2 patches, scaled to variance 1, and negated.
 
         `images`: normalized, (N, C, H, W).
         """
@@ -152,7 +152,7 @@ def _airbench_group(inputs: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for number, width in enumerate((inputs, outputs)):
         convolution = nn.Conv2d(width, outputs, 3, padding=1, bias=False)
-        nn.init.dirac_(convolution.weight[:width])  # at first each channel passes its own on
+        nn.init.dirac_(convolution.weight[:width])  # at first each channel passes its input on
         norm = nn.BatchNorm2d(outputs, momentum=0.4, eps=1e-12)
         norm.weight.requires_grad = False
         layers += [convolution, *([] if number else [nn.MaxPool2d(2)]), norm, nn.GELU()]
@@ -160,18 +160,19 @@ def _airbench_group(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def build(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
-    """A freshly initialized model, ours or torchvision's, for square pictures of `size` pixels.
+    """Return a freshly initialized model, ours or torchvision's, for square images of `size` pixels.
 
-    Raises UserError(2) where the model can't take pictures of this size.
+    Raises:
+        UserError: exit code 2, if the model can't take images of this size.
     """
     try:
         model = _make(name, channels, size, classes)
         _try(model, channels, size)
-    except (AssertionError, RuntimeError, ValueError) as error:  # what torchvision and torch refuse a size with
+    except (AssertionError, RuntimeError, ValueError) as error:  # how torchvision and torch refuse a size
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
-            f"argument --model: {name} can't take pictures of {size} x {size} pixels ({reason}); choose another model, "
-            "or larger pictures",
+            f"argument --model: {name} can't take images of {size} x {size} pixels ({reason}); choose another model, "
+            "or larger images",
             exit_code=2,
         ) from error
     return model
@@ -194,15 +195,15 @@ def _make(name: str, channels: int, size: int, classes: int) -> nn.Module:
 
 
 def _try(model: nn.Module, channels: int, size: int) -> None:
-    """One forward pass on torch's meta device, which has shapes only: no arithmetic, and the model stays as it is."""
+    """Run a forward pass on torch's meta device, which has shapes only: no arithmetic, and the model stays as it is."""
     state = {name: value.to("meta") for name, value in model.state_dict(keep_vars=True).items()}
-    state |= {name: value.to("meta") for name, value in model.named_buffers()}  # also those that aren't saved
+    state |= {name: value.to("meta") for name, value in model.named_buffers()}  # also the ones that aren't saved
     with torch.random.fork_rng(devices=[]):
         torch.func.functional_call(model, state, (torch.zeros(_EXAMPLES, channels, size, size, device="meta"),))
 
 
-def fit_to_data(model: nn.Module, train: TrainingPictures, *, size: int) -> None:
-    """Initializes what a model takes from its training pictures of `size` pixels; the same on every rank."""
+def fit_to_data(model: nn.Module, train: TrainingImages, *, size: int) -> None:
+    """Initialize what a model takes from its training images of `size` pixels, the same on every rank."""
     if isinstance(model, AirbenchCNN):
         images, _ = train.example(min(max(1, WHITENING_PIXELS // size**2), len(train)))
         model.whiten(images)

@@ -1,18 +1,18 @@
-"""The optimizers, fused into one kernel where torch has one for the device."""
+"""The optimizers, fused into one kernel if torch has one for the device."""
 
 from typing import Any
 
 import torch
 from torch import nn
 
-from trainer.config.run_config import Config
 from trainer.config.scaling import WEIGHT_DECAY
+from trainer.config.sections import OptimizationConfig
 
 
-def build(config: Config, model: nn.Module, peak_lr: float) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum or AdamW; each group's `peak_lr` is what the schedule's factor is applied to.
+def build(config: OptimizationConfig, model: nn.Module, peak_lr: float) -> torch.optim.Optimizer:
+    """Return SGD with Nesterov momentum, or AdamW; the schedule's factor multiplies each group's `peak_lr`.
 
-    With `--bias-lr-scale`, biases (those of normalization are what it is for) learn so many times faster and decay so
+    With `--bias-lr-scale`, biases (it is meant for those of normalization) learn that many times faster and decay that
     many times slower (Jordan 2024, arXiv:2404.00498, section 3.4).
     """
     decay = WEIGHT_DECAY[config.optimizer] if config.weight_decay is None else config.weight_decay

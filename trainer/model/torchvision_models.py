@@ -1,19 +1,20 @@
-"""torchvision's classification models, untrained, for pictures of any size and number of channels they can take."""
+"""torchvision's classification models, untrained, for any image size and number of channels that they can take."""
 
 from typing import Any
 
 from torch import nn
 
-SMALL_PICTURES = 64
+SMALL_IMAGES = 64
 """Below this edge in pixels ResNets get the CIFAR stem."""
 
 
 def make(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
-    """A freshly initialized model of `model_names.TORCHVISION_MODELS` for square pictures of `size` pixels.
+    """Return a freshly initialized model of `model_names.TORCHVISION_MODELS` for square images of `size` pixels.
 
-    Raises AssertionError or ValueError where torchvision refuses that size; others fail when they are called.
+    Raises:
+        AssertionError, ValueError: torchvision refuses that size. Other models fail when they are called.
     """
-    from torchvision import models  # heavy to import, so only where it is asked for
+    from torchvision import models  # slow to import, so only if it is needed
 
     extra: dict[str, Any] = {}
     if name in {"googlenet", "inception_v3"}:
@@ -24,7 +25,7 @@ def make(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
     elif name.startswith("maxvit_"):
         extra = {"input_size": (size, size)}
     model: nn.Module = models.get_model(name, weights=None, num_classes=classes, **extra)
-    if isinstance(model, models.ResNet) and size < SMALL_PICTURES:
+    if isinstance(model, models.ResNet) and size < SMALL_IMAGES:
         # A 7x7 stride-2 stem and a max-pool leave little of 32 pixels: the usual CIFAR stem (He et al. 2016, 4.2).
         model.conv1 = nn.Conv2d(channels, model.conv1.out_channels, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()
@@ -34,7 +35,7 @@ def make(name: str, *, channels: int, size: int, classes: int) -> nn.Module:
 
 
 def _replace_first_convolution(model: nn.Module, channels: int) -> None:
-    """Gives the first convolution another number of input channels; every model of torchvision's begins with one."""
+    """Give the first convolution another number of input channels; each of torchvision's models begins with one."""
     name, old = next((name, part) for name, part in model.named_modules() if isinstance(part, nn.Conv2d))
     assert old.groups == 1
     assert isinstance(old.padding, tuple)

@@ -12,11 +12,11 @@ Point = tuple[float, float]
 
 WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 40
-"""User units of the drawings; narrow, so that their text stays readable on a phone."""
+"""User units of the drawings, narrow so that their text stays readable on a phone."""
 MOST_POINTS = 500
 """Per line. More can't be told apart on a screen and only make the page large."""
 LARGEST = 1e30
-"""Beyond this a value is taken for garbage and not drawn."""
+"""A value beyond this counts as garbage and isn't drawn."""
 
 TIME_UNITS = (("seconds", 1.0, 300.0), ("minutes", 60.0, 10800.0), ("hours", 3600.0, math.inf))
 """Name, seconds, and the end in seconds from which the next unit is used."""
@@ -24,7 +24,7 @@ TIME_UNITS = (("seconds", 1.0, 300.0), ("minutes", 60.0, 10800.0), ("hours", 360
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line of a chart: points (x, y) by rising x; `dots` marks each of them."""
+    """One line of a chart: points (x, y) by increasing x; `dots` marks each of them."""
 
     label: str
     points: Sequence[Point]
@@ -42,7 +42,7 @@ class Mark:
 
 
 def compact(value: float) -> str:
-    """A number in a few characters: 0.0312, 1.5, 12.5k, 3M."""
+    """Return a number in a few characters: 0.0312, 1.5, 12.5k, 3M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
@@ -50,7 +50,7 @@ def compact(value: float) -> str:
 
 
 def thin(points: Sequence[Point]) -> list[Point]:
-    """At most MOST_POINTS of the points: the lowest and the highest of each stretch, so that no spike is lost."""
+    """Return at most MOST_POINTS points: the lowest and the highest of each stretch, so that no spike is lost."""
     usable = [point for point in points if all(math.isfinite(value) and abs(value) < LARGEST for value in point)]
     if len(usable) <= MOST_POINTS:
         return usable
@@ -64,7 +64,7 @@ def thin(points: Sequence[Point]) -> list[Point]:
 
 
 def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) from at or below `low` to at or above `high`."""
+    """Return round numbers (1, 2 or 5 times a power of ten apart) from at or below `low` to at or above `high`."""
     rough = max(high - low, abs(high) * 1e-6, 1e-12) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -73,7 +73,7 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
 
 
 def chart(title: str, series: Sequence[Series], *, x_end: float, x_label: str, y_label: str, zero: bool = False) -> str:
-    """A figure with axes, ticks and a legend, x from 0 to `x_end`, y from 0 if `zero`; says where there is no data."""
+    """Return a figure with axes, ticks and legend, x from 0 to `x_end`, y from 0 if `zero`; or one without data."""
     drawn = [(line, points) for line in series if (points := thin(line.points))]
     heading = f"<figcaption>{escape(title)}</figcaption>"
     if not drawn:
@@ -118,7 +118,7 @@ def _line(line: Series, places: list[Point], points: list[Point]) -> Iterable[st
 
 
 def timeline(marks: Sequence[Mark], *, end: float, kinds: Sequence[str]) -> str:
-    """The run from left to right, `end` seconds or more; a row for each of `kinds` that happened, a dot per mark."""
+    """Return the run from left to right, `end` seconds or more: a row per kind that happened, a dot per mark."""
     rows = [kind for kind in kinds if any(mark.event == kind for mark in marks)]
     end = max([end, *(mark.seconds for mark in marks)]) or 1.0
     unit, unit_s = next((name, size) for name, size, limit in TIME_UNITS if end < limit)

@@ -1,4 +1,4 @@
-"""The run's record: one JSON object a line, written by rank 0 as things happen."""
+"""The run's record: one JSON object per line, which rank 0 writes as things happen."""
 
 import json
 import math
@@ -12,12 +12,12 @@ _START, _STARTED_AT = time.monotonic(), time.time()
 
 
 def started_at() -> float:
-    """Unix time of the trainer's start: the import of this module."""
+    """Return the Unix time of the trainer's start: the import of this module."""
     return _STARTED_AT
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN or infinity: such a loss is null."""
+    """Return a value that JSON has: NaN and infinity become null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -30,12 +30,12 @@ class MetricsWriter:
         self._broken = False
         if path is not None:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            # A predecessor that was killed may have left half a line, which must not swallow our first.
+            # A killed predecessor may have left half a line, which must not swallow our first one.
             end = os.lseek(self._file, 0, os.SEEK_END)
             self._broken = end > 0 and os.pread(self._file, 1, end - 1) != b"\n"
 
     def write(self, kind: str, **fields: Any) -> None:
-        """One record; `time_s` is counted from the trainer's start."""
+        """Write a record; `time_s` counts from the trainer's start."""
         if self._file is None:
             return
         times = {"time_s": round(time.monotonic() - _START, 3), "at": round(time.time(), 3)}
@@ -48,5 +48,5 @@ class MetricsWriter:
             print(f"trainer: warning: metrics.jsonl: {error.strerror}; this record is lost", file=sys.stderr)
 
     def event(self, name: str, **fields: Any) -> None:
-        """A record of kind `event`."""
+        """Write a record of kind `event`."""
         self.write("event", event=name, **fields)

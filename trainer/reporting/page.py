@@ -1,4 +1,13 @@
-"""report.html: a run on one page that needs nothing else, no script, no network, no other file."""
+"""report.html: a run on one page that needs nothing else: no script, no network, no other file.
+
+To show something new, first record it: in `metrics.jsonl` (`training/loop.py`; for the start `training/results.py`), or
+in the summary (`launcher/follow/summary.py`, and `training/results.py` for runs without launcher). Then add it here:
+
+- a figure at the top of the page: a row in `_results`; computed from the records, a field of `summary.RunFigures`;
+- a fact of the set-up: its name in `SETUP`, if it is in the start event, else a row in `_setup`;
+- a curve: a `Series` of `_charts`;
+- a kind of event on the time line: its name in `EVENTS`, and its colour (`e-<name>`) in `style.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +27,13 @@ EVENTS = ("start", "resume", "checkpoint", "warning", "stopped", "failure", "don
 SETUP = ("dataset", "model", "global_batch", "lr", "epochs", "total_steps", "device", "precision", "seed", "torch")
 """Fields of the start event that describe the run, in the order of the page."""
 LISTED_CHECKPOINTS, LISTED_EVENTS = 5, 100
-"""The list of events shows the last so many."""
+"""How many of the last ones the list of events shows."""
 
 Record = Mapping[str, Any]
 
 
 def render(records: Sequence[Record], summary: Record) -> str:
-    """The page, from metrics.jsonl's records and summary.json's content, whatever these lack or garble."""
+    """Return the page, from metrics.jsonl's records and summary.json's content, whatever these lack or garble."""
     name = _text(summary.get("name"))
     state = str(summary.get("state") or "running")
     known = state if state in ("succeeded", "failed", "stopped") else "running"
@@ -48,7 +57,7 @@ def render(records: Sequence[Record], summary: Record) -> str:
 
 
 def _text(value: Any) -> str:
-    """Any value, escaped; numbers short, lists with commas, nothing as a dash."""
+    """Return any value, escaped: numbers short, lists with commas, a missing value as a dash."""
     if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
         return MISSING
     if isinstance(value, float):
@@ -59,12 +68,12 @@ def _text(value: Any) -> str:
 
 
 def _clock(moment: Any) -> str:
-    """An ISO time as people write it."""
+    """Return an ISO time as people write it."""
     return _text(moment).replace("T", " ").replace("+00:00", " UTC")
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    """Return seconds as people say them: 4.2 s, 3 min 20 s, 2 h 5 min."""
     if seconds is None:
         return MISSING
     if seconds < 60:
@@ -92,7 +101,7 @@ def _setup(records: Sequence[Record], summary: Record) -> list[tuple[str, str]]:
     start: dict[str, Any] = {}
     for record in records:
         start.update(record if record.get("event") == "start" else {})
-    given = [
+    rows = [
         ("nodes", summary.get("nodes")),
         ("world size", summary.get("world_size", start.get("world_size"))),
         ("backend", summary.get("backend")),
@@ -101,7 +110,7 @@ def _setup(records: Sequence[Record], summary: Record) -> list[tuple[str, str]]:
         ("checkpoint", summary.get("checkpoint")),
         ("exit code", summary.get("exit_code")),
     ]
-    return [(label, _text(value)) for label, value in given]
+    return [(label, _text(value)) for label, value in rows]
 
 
 def _facts(facts: Iterable[tuple[str, str]], kind: str) -> str:
@@ -150,12 +159,12 @@ def _charts(records: Sequence[Record]) -> Iterable[str]:
 
 def _points(records: Iterable[Record], across: str, key: str, scale: float) -> list[Point]:
     pairs = ((number(record, across), number(record, key)) for record in records)
-    # Sorted, since a resumed run tells some steps again.
+    # Sorted, since a resumed run records some steps again.
     return sorted((x, y * scale) for x, y in pairs if x is not None and y is not None)
 
 
 def _marks(records: Sequence[Record], summary: Record) -> list[Mark]:
-    """The run's events in time, its failure last."""
+    """Return the run's events in time, its failure last."""
     begin = next((at for record in records if (at := _began(record)) is not None), None)
     marks = [_mark(record, begin) for record in records if record.get("kind") == "event" or "event" in record]
     failure = summary.get("failure")
@@ -191,7 +200,7 @@ def _row(mark: Mark) -> str:
 
 
 def _began(record: Record) -> float | None:
-    """Unix time of the start of the trainer that wrote this record."""
+    """Return the Unix time at which the trainer that wrote this record started."""
     at, time_s = number(record, "at"), number(record, "time_s")
     return None if at is None else at - (time_s or 0.0)
 
@@ -211,7 +220,7 @@ def _mark(record: Record, begin: float | None) -> Mark:
 
 
 def _spread(marks: Sequence[Mark]) -> list[Mark]:
-    """Fewer dots where there are hundreds: every so manieth of a kind, and the last."""
+    """Thin out hundreds of dots: keep every n-th event of each kind, and the last."""
     kept: list[Mark] = []
     for kind in EVENTS:
         of_kind = [mark for mark in marks if mark.event == kind]

@@ -1,4 +1,4 @@
-"""What a run's metrics.jsonl amounts to. Free of torch: the launcher reads the records of any script with it."""
+"""The figures in a run's metrics.jsonl. Free of torch: the launcher reads any script's records with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunFigures:
-    """What the records tell; None is what they don't."""
+    """What the records say; None where they don't."""
 
     images_per_s: float | None
     """Training images of all ranks together per second, median over steady epochs."""
@@ -32,9 +32,9 @@ class RunFigures:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects in a metrics.jsonl, one a line.
+    """Return the JSON objects in a metrics.jsonl, one per line; none if the file is missing.
 
-    A line that is torn, or no object, is left out; so is a file that is missing.
+    A line that is torn, or not an object, is skipped.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -44,7 +44,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def parse_line(line: bytes) -> Any:
-    """The line's JSON value; None where it is none."""
+    """Return the line's JSON value; None if it has none."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -52,7 +52,7 @@ def parse_line(line: bytes) -> Any:
 
 
 def number(record: Mapping[str, Any], key: str) -> float | None:
-    """`record[key]` where that is a finite number, else None."""
+    """Return `record[key]` if that is a finite number, else None."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -63,7 +63,7 @@ def number(record: Mapping[str, Any], key: str) -> float | None:
 
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> RunFigures:
-    """The figures of a run. Never raises, whatever the records hold."""
+    """Return the figures of a run. Never raises, whatever the records contain."""
     epochs = [record for record in records if record.get("kind") == "epoch"]
     others = [record for record in records if record.get("kind") != "epoch"]
     checkpoints = [
@@ -88,7 +88,7 @@ def _numbers(records: Iterable[Mapping[str, Any]], key: str) -> list[float]:
 
 
 def _steady(rates: list[float]) -> float | None:
-    """The median without the first, which pays for warming up."""
+    """Return the median without the first rate, which includes warming up."""
     return median(rates[1:] or rates) if rates else None
 
 

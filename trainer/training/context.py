@@ -7,32 +7,37 @@ from torch import nn
 
 from trainer.checkpoint.files import CheckpointFolder
 from trainer.checkpoint.state import Parts
-from trainer.config.run_config import Config
 from trainer.config.scaling import BatchPlan
-from trainer.data.batches.protocols import EvaluationPictures, TrainingPictures
+from trainer.config.sections import CheckpointConfig, EvaluationConfig, TrainingConfig
+from trainer.data.batches.protocols import EvaluationImages, TrainingImages
 from trainer.distributed.signals import StopSignal
 from trainer.distributed.world import World
-from trainer.model.objective import Objective
+from trainer.model.loss import Loss
 from trainer.model.precision import Precision
 from trainer.reporting.metrics import MetricsWriter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """All that the training loop works with, made once."""
+class RunContext:
+    """Everything that the training loop works with, made once."""
 
-    config: Config
+    training: TrainingConfig
+    evaluation: EvaluationConfig
+    checkpointing: CheckpointConfig
+    seed: int
+    timeout: float
+    """Seconds that a collective may take."""
     world: World
     parts: Parts
     wrapped: nn.Module
     """The model as training calls it: DDP's wrapper, or the model itself."""
     precision: Precision
     plan: BatchPlan
-    objective: Objective
+    loss: Loss
     dataset: str
-    """What a checkpoint remembers the data set by: `open_data.Opened.identity`."""
-    train: TrainingPictures
-    test: EvaluationPictures
+    """How a checkpoint identifies the data set: `open_data.Opened.identity`."""
+    train: TrainingImages
+    test: EvaluationImages
     steps_per_epoch: int
     total_steps: int
     peak_lr: float
@@ -42,6 +47,6 @@ class Job:
     say: Callable[[str], None]
 
     def warn(self, message: str) -> None:
-        """Prints and records a warning, on rank 0."""
+        """Print and record a warning, on rank 0."""
         self.metrics.event("warning", message=message)
         self.say(f"warning: {message}")

@@ -12,14 +12,14 @@ from trainer.checkpoint.files import Progress
 from trainer.config.scaling import lr_factor
 from trainer.data.batches.protocols import Batch
 from trainer.data.batches.sampling import Epoch
-from trainer.training.context import Job
+from trainer.training.context import RunContext
 from trainer.training.evaluate import Score, evaluate
 from trainer.training.saver import Saver
 
 RECORD_SECONDS = 1.0
 PRINT_SECONDS = 10.0
 STARVED = 0.1
-"""Share of an epoch spent waiting for pictures from which on it is said."""
+"""Share of an epoch spent waiting for images above which the epoch's line says so."""
 
 
 class Meter:
@@ -31,48 +31,48 @@ class Meter:
         self._since = time.monotonic()
         self._paused = 0.0
         self.waited = 0.0
-        """Seconds spent waiting for pictures, or making their batches."""
+        """Seconds spent waiting for images, or making their batches."""
 
     def wait(self, seconds: float) -> None:
-        """Counts a wait for pictures."""
+        """Count a wait for images."""
         self.waited += seconds
 
     def add(self, loss: Tensor) -> None:
-        """Counts one step with this mean loss."""
+        """Count one step with this mean loss."""
         self._loss += loss
         self.steps += 1
 
     def loss(self) -> Tensor:
-        """Mean over the steps, a scalar on the device."""
+        """Return the mean over the steps, a scalar on the device."""
         return self._loss / max(self.steps, 1)
 
     def pause(self, seconds: float) -> None:
-        """Leaves time out that was not spent on training steps."""
+        """Leave out time that was not spent on training steps."""
         self._paused += seconds
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, pauses left out."""
+        """Seconds since the start, without the pauses."""
         return time.monotonic() - self._since - self._paused
 
 
 class Loop:
     """Runs from `progress` to the last step, or to a signal."""
 
-    def __init__(self, job: Job, progress: Progress) -> None:
-        self._job = job
+    def __init__(self, context: RunContext, progress: Progress) -> None:
+        self._context = context
         self._progress = progress
-        self._saver = Saver(job, best=progress.test_accuracy or 0.0)
-        self._epoch_meter = Meter(job.world.device)
-        self._recent = Meter(job.world.device)
+        self._saver = Saver(context, best=progress.test_accuracy or 0.0)
+        self._epoch_meter = Meter(context.world.device)
+        self._recent = Meter(context.world.device)
         self._printed = time.monotonic()
         self._recorded = 0
         self._warned = False
 
     def run(self) -> int:
-        """Returns the signal that ended training early, 0 if none did; the last checkpoint is then written."""
+        """Train, write the last checkpoint, and return the signal that ended training early, or 0."""
         signal = 0
-        while not signal and self._progress.step < self._job.total_steps:
+        while not signal and self._progress.step < self._context.total_steps:
             signal = self._epoch()
         self._saver.finish()
         return signal
@@ -83,80 +83,85 @@ class Loop:
         return self._progress
 
     def _epoch(self) -> int:
-        job, now = self._job, self._progress
-        self._epoch_meter = Meter(job.world.device)
+        context, now = self._context, self._progress
+        self._epoch_meter = Meter(context.world.device)
         place = Epoch(
-            plan=job.plan, rank=job.world.rank, seed=job.config.seed, number=now.epoch, first_step=now.position
+            plan=context.plan, rank=context.world.rank, seed=context.seed, number=now.epoch, first_step=now.position
         )
-        batches = job.train.epoch(place)
-        for _ in range(now.position, job.steps_per_epoch):
+        batches = context.train.epoch(place)
+        for _ in range(now.position, context.steps_per_epoch):
             loss = self._step(batches)
             self._epoch_meter.add(loss)
             self._recent.add(loss)
             signal = self._after_step()
-            if signal or self._progress.step == job.total_steps:
+            if signal or self._progress.step == context.total_steps:
                 return signal
         return 0
 
     def _step(self, batches: Iterator[Batch]) -> Tensor:
-        """One optimizer step on this rank's next pictures; returns their mean loss."""
-        job = self._job
-        parts, passes = job.parts, job.plan.accumulate
+        """Take one optimizer step on this rank's next images; return their mean loss."""
+        context = self._context
+        parts, passes = context.parts, context.plan.accumulate
         factor = lr_factor(
             self._progress.step + 1,
-            total=job.total_steps,
-            schedule=job.config.schedule,
-            warmup=job.config.warmup,
+            total=context.total_steps,
+            schedule=context.training.schedule,
+            warmup=context.training.warmup,
         )
         for group in parts.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
         parts.optimizer.zero_grad(set_to_none=True)
         losses = []
         for number in range(1, passes + 1):
-            images, targets = job.objective.mix(*self._next(batches))
-            with self._gradients_kept(last=number == passes):
-                with job.precision.autocast():
-                    logits = job.wrapped(images)
-                loss = job.objective.loss(logits, targets) / passes
+            images, targets = context.loss.mix(*self._next(batches))
+            with self._gradient_exchange(last=number == passes):
+                with context.precision.autocast():
+                    logits = context.wrapped(images)
+                loss = context.loss(logits, targets) / passes
                 torch.autograd.backward(parts.scaler.scale(loss))
             losses.append(loss.detach())
-        if job.config.clip_norm is not None:
-            parts.scaler.unscale_(parts.optimizer)  # the limit is meant for the true gradients
-            nn.utils.clip_grad_norm_(parts.model.parameters(), job.config.clip_norm)
+        if context.training.clip_norm is not None:
+            parts.scaler.unscale_(parts.optimizer)  # the limit applies to the true gradients
+            nn.utils.clip_grad_norm_(parts.model.parameters(), context.training.clip_norm)
         parts.scaler.step(parts.optimizer)
         parts.scaler.update()
         return losses[0] if passes == 1 else torch.stack(losses).sum()
 
     def _next(self, batches: Iterator[Batch]) -> Batch:
-        """The next batch; the time it takes to come is what input costs."""
-        asked = time.monotonic()
+        """Return the next batch, and count the wait for it: that is what input costs."""
+        since = time.monotonic()
         batch = next(batches)
-        waited = time.monotonic() - asked
-        self._epoch_meter.wait(waited)
+        self._epoch_meter.wait(time.monotonic() - since)
         return batch
 
-    def _gradients_kept(self, *, last: bool) -> AbstractContextManager[None]:
-        """Gradients are exchanged in the last pass of a step only."""
-        wrapped = self._job.wrapped
+    def _gradient_exchange(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return the context of a pass: gradients are exchanged in the last pass of a step only."""
+        wrapped = self._context.wrapped
         if last or not isinstance(wrapped, nn.parallel.DistributedDataParallel):
             return nullcontext()
         return wrapped.no_sync()
 
     def _after_step(self) -> int:
-        job, now = self._job, self._progress
+        context, now = self._context, self._progress
         step = now.step + 1
-        ends_epoch = step % job.steps_per_epoch == 0
+        ends_epoch = step % context.steps_per_epoch == 0
         self._progress = replace(
-            now, step=step, epoch=step // job.steps_per_epoch, position=step % job.steps_per_epoch, test_accuracy=None
+            now,
+            step=step,
+            epoch=step // context.steps_per_epoch,
+            position=step % context.steps_per_epoch,
+            test_accuracy=None,
         )
         self._record()
-        every = job.config.eval_steps
+        every = context.evaluation.eval_steps
         if ends_epoch:
             self._finish_epoch()
-        elif step == job.total_steps or (every and step % every == 0):
+        elif step == context.total_steps or (every and step % every == 0):
             score = self._evaluate()
-            job.metrics.write("step", step=step, epoch=self._number, test_loss=score.loss, test_accuracy=score.accuracy)
-            job.say(f"step {step}/{job.total_steps}  test loss {score.loss:.4f}  accuracy {score.accuracy:.4f}")
+            context.metrics.write(
+                "step", step=step, epoch=self._number, test_loss=score.loss, test_accuracy=score.accuracy
+            )
+            context.say(f"step {step}/{context.total_steps}  test loss {score.loss:.4f}  accuracy {score.accuracy:.4f}")
         signal, seconds = self._saver.after_step(self._progress)
         self._pause(seconds)
         return signal
@@ -164,47 +169,47 @@ class Loop:
     @property
     def _number(self) -> int:
         """The epoch of the step just done, from 1."""
-        return (self._progress.step - 1) // self._job.steps_per_epoch + 1
+        return (self._progress.step - 1) // self._context.steps_per_epoch + 1
 
     def _rate(self, meter: Meter) -> float:
-        return meter.steps * self._job.plan.global_batch / max(meter.seconds, 1e-9)
+        return meter.steps * self._context.plan.global_batch / max(meter.seconds, 1e-9)
 
     def _record(self) -> None:
-        """Writes a step record where one is due: the first step of this process, the last one, once a second."""
-        job, step = self._job, self._progress.step
-        due = self._recorded == 0 or step == job.total_steps or self._recent.seconds >= RECORD_SECONDS
-        if not (job.world.is_main and due):
+        """Write a step record if one is due: at the first step of this process, at the last one, and once a second."""
+        context, step = self._context, self._progress.step
+        due = self._recorded == 0 or step == context.total_steps or self._recent.seconds >= RECORD_SECONDS
+        if not (context.world.is_main and due):
             return
         self._recorded = step
         loss, rate = self._recent.loss().item(), self._rate(self._recent)
-        lr = job.parts.optimizer.param_groups[0]["lr"]
-        job.metrics.write(
+        lr = context.parts.optimizer.param_groups[0]["lr"]
+        context.metrics.write(
             "step",
             step=step,
             epoch=self._number,
             loss=loss,
             lr=lr,
             images_per_s=round(rate, 1),
-            total_steps=job.total_steps,
+            total_steps=context.total_steps,
         )
         if not (self._warned or abs(loss) < float("inf")):
             self._warned = True
-            job.warn(f"the loss is not finite at step {step}; try a smaller --lr, or --clip-norm 1")
+            context.warn(f"the loss is not finite at step {step}; try a smaller --lr, or --clip-norm 1")
         if time.monotonic() - self._printed >= PRINT_SECONDS:
             self._printed = time.monotonic()
-            job.say(f"step {step}/{job.total_steps}  loss {loss:.4f}  lr {lr:.4g}  {rate:,.0f} images/s")
-        self._recent = Meter(job.world.device)
+            context.say(f"step {step}/{context.total_steps}  loss {loss:.4f}  lr {lr:.4g}  {rate:,.0f} images/s")
+        self._recent = Meter(context.world.device)
 
     def _evaluate(self) -> Score:
-        job = self._job
+        context = self._context
         started = time.monotonic()
         score = evaluate(
-            job.parts.model,
-            job.test,
-            job.world,
-            job.precision,
-            limit=job.config.max_val_items,
-            sides=job.config.tta,
+            context.parts.model,
+            context.test,
+            context.world,
+            context.precision,
+            limit=context.evaluation.max_val_items,
+            augmentation=context.evaluation.tta,
         )
         self._pause(time.monotonic() - started)
         self._progress = replace(self._progress, test_accuracy=score.accuracy)
@@ -215,17 +220,17 @@ class Loop:
         self._epoch_meter.pause(seconds)
 
     def _finish_epoch(self) -> None:
-        job, meter = self._job, self._epoch_meter
-        loss = (job.world.sum(meter.loss()) / job.world.world_size).item()
+        context, meter = self._context, self._epoch_meter
+        loss = (context.world.sum(meter.loss()) / context.world.world_size).item()
         seconds, rate = meter.seconds, self._rate(meter)  # after the loss: reading it waits for the device
         waiting = meter.waited / max(seconds, 1e-9)
-        starved = f", {waiting:.0%} of it waiting for pictures" if waiting >= STARVED else ""
+        starved = f", {waiting:.0%} of it waiting for images" if waiting >= STARVED else ""
         score = self._evaluate()
-        job.metrics.write(
+        context.metrics.write(
             "epoch",
             epoch=self._number,
             step=self._progress.step,
-            epochs=job.config.epochs,
+            epochs=context.training.epochs,
             loss=loss,
             test_loss=score.loss,
             test_accuracy=score.accuracy,
@@ -233,7 +238,7 @@ class Loop:
             seconds=round(seconds, 3),
             data_wait=round(waiting, 4),
         )
-        job.say(
-            f"epoch {self._number}/{job.config.epochs}  loss {loss:.4f}  test loss {score.loss:.4f}  "
+        context.say(
+            f"epoch {self._number}/{context.training.epochs}  loss {loss:.4f}  test loss {score.loss:.4f}  "
             f"accuracy {score.accuracy:.4f}  {rate:,.0f} images/s  {seconds:.1f} s{starved}"
         )

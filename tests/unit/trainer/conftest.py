@@ -21,7 +21,7 @@ Train = Callable[..., int]
 
 @pytest.fixture
 def train(tmp_path: Path) -> Iterator[Train]:
-    """Runs the trainer in this process, 512 synthetic pictures a step, into tmp_path/<name>; returns its exit code."""
+    """Run the trainer in this process, 512 synthetic images a step, into tmp_path/<name>; return its exit code."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def call(*flags: str, name: str = "run") -> int:

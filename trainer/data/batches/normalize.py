@@ -1,4 +1,4 @@
-"""Bytes to what models see: normalized floats, on the device, for a whole batch at once."""
+"""From bytes to what models see: normalized floats, on the device, a whole batch at once."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Normalize:
-    """Turns uint8 pictures of one shape into floats of mean 0 and standard deviation 1 over the training set."""
+    """Turns uint8 images of one shape into floats of mean 0 and standard deviation 1 over the training set."""
 
     def __init__(
         self,
@@ -18,9 +18,9 @@ class Normalize:
         device: torch.device,
         memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
-        """`mean`, `std`: per channel, of values from 0 to 1; `shape`: (C, H, W) of a picture."""
+        """`mean`, `std`: per channel, of values from 0 to 1; `shape`: (C, H, W) of an image."""
         self.shape, self.device, self.memory_format = shape, device, memory_format
-        # As large as a picture: broadcast over the batch alone, they are read straight through in any memory order.
+        # As large as an image: broadcast over the batch only, they are read sequentially in any memory order.
         whole = torch.ones(1, *shape, device=device)
         per_channel = (1, len(mean), 1, 1)
         scale, middle = torch.tensor(std) * 255, torch.tensor(mean) / torch.tensor(std)
@@ -28,10 +28,10 @@ class Normalize:
         self._middle = (whole * middle.view(per_channel).to(device)).contiguous(memory_format=memory_format)
 
     def buffer(self, count: int) -> Tensor:
-        """Room for `count` pictures: float32 (count, C, H, W), not initialized."""
-        with torch.inference_mode(False):  # a training batch, though its size be first seen in an evaluation
+        """Return room for `count` images: float32 (count, C, H, W), not initialized."""
+        with torch.inference_mode(False):  # also usable in training if an evaluation is the first to need this size
             return torch.empty((count, *self.shape), device=self.device, memory_format=self.memory_format)
 
     def into(self, out: Tensor, pixels: Tensor) -> Tensor:
-        """Fills `out`, float32 (B, C, H, W), from `pixels`, uint8 of that shape on the same device; returns `out`."""
+        """Fill `out`, float32 (B, C, H, W), from `pixels`, uint8 of that shape on the same device; return `out`."""
         return out.copy_(pixels).mul_(self._scale).sub_(self._middle)

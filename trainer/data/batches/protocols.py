@@ -1,4 +1,4 @@
-"""What training and evaluation ask of a data set, however its pictures are kept."""
+"""What training and evaluation need from a data set, however its images are stored."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -8,30 +8,30 @@ from torch import Tensor
 from trainer.data.batches.sampling import Epoch
 
 Batch = tuple[Tensor, Tensor]
-"""Normalized pictures, float32 (B, C, H, W), and labels, int64 (B,), on the device.
+"""Normalized images, float32 (B, C, H, W), and labels, int64 (B,), on the device.
 
-Good until the next one is asked for: memory is used again.
+Valid until the next one is requested: its memory is reused.
 """
 
 
-class TrainingPictures(Protocol):
-    """Pictures for training, in random order."""
+class TrainingImages(Protocol):
+    """Images for training, in random order."""
 
     def __len__(self) -> int:
-        """How many there are, for all ranks together."""
+        """Return the number of images, for all ranks together."""
 
     def epoch(self, epoch: Epoch) -> Iterator[Batch]:
-        """The batches of one rank's forward/backward passes: `plan.accumulate` for each optimizer step."""
+        """Yield the batches of one rank's forward/backward passes: `plan.accumulate` for each optimizer step."""
 
     def example(self, count: int) -> Batch:
-        """Any `count` of the pictures, to try something on."""
+        """Return any `count` of the images, for trials."""
 
 
-class EvaluationPictures(Protocol):
-    """Pictures for evaluation, in a fixed order."""
+class EvaluationImages(Protocol):
+    """Images for evaluation, in a fixed order."""
 
     def __len__(self) -> int:
-        """How many there are, for all ranks together."""
+        """Return the number of images, for all ranks together."""
 
     def share(self, rank: int, world_size: int, count: int) -> Iterator[Batch]:
-        """Every `world_size`-th of the first `count` pictures, from the `rank`-th on: each counts once."""
+        """Yield every `world_size`-th of the first `count` images, from the `rank`-th on: each counts once."""

@@ -11,12 +11,12 @@ from trainer.data.batches.protocols import Batch
 from trainer.data.batches.sampling import Epoch, generator
 
 TEST_BATCH = 500
-"""Pictures per forward pass of an evaluation: enough to fill a device, few enough to stay in a CPU's cache."""
+"""Images per forward pass of an evaluation: enough to fill a device, and few enough to stay in a CPU's cache."""
 NOTHING_DRAWN = Draws(corner=None, flipped=None, hole=None)
 
 
 class Resident:
-    """Pictures and labels on one device, given out as normalized batches, for training or for evaluation."""
+    """Images and labels on one device, as normalized batches for training or evaluation."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Resident:
         return len(self._labels)
 
     def epoch(self, epoch: Epoch) -> Iterator[Batch]:
-        """The batches of one rank's forward/backward passes."""
+        """Yield the batches of one rank's forward/backward passes."""
         numbers = epoch.generator()
         order = torch.randperm(len(self), generator=numbers)
         drawn = draw(
@@ -63,7 +63,7 @@ class Resident:
         size = epoch.plan.micro_batch
 
         def parts(values: Tensor | None) -> Sequence[Tensor | None]:
-            """What was drawn for this rank, on the device as a whole, one part for each batch."""
+            """Return this rank's draws, moved to the device as a whole, one part for each batch."""
             if values is None:
                 return [None] * len(indices)
             return torch.split(epoch.mine(values).contiguous().to(self._device), size)
@@ -74,18 +74,18 @@ class Resident:
             yield self.batch(part, Draws(corner=corner, flipped=flipped, hole=hole))
 
     def example(self, count: int) -> Batch:
-        """Any `count` of the pictures."""
+        """Return any `count` of the images."""
         return self.batch(torch.arange(count, device=self._device) % len(self), NOTHING_DRAWN)
 
     def share(self, rank: int, world_size: int, count: int) -> Iterator[Batch]:
-        """Every `world_size`-th of the first `count` pictures, from the `rank`-th on."""
+        """Yield every `world_size`-th of the first `count` images, from the `rank`-th on."""
         for part in torch.split(torch.arange(count, device=self._device)[rank::world_size], TEST_BATCH):
             yield self.batch(part, NOTHING_DRAWN)
 
     def batch(self, indices: Tensor, drawn: Draws) -> Batch:
-        """The pictures with these indices, int64 (B,) on the device, as `drawn` says."""
+        """Return the images with these indices, int64 (B,) on the device, augmented as `drawn`."""
         corner = drawn.corner
-        if corner is None and self._augmentation.shift:  # the middle of the padded picture
+        if corner is None and self._augmentation.shift:  # the middle of the padded image
             corner = torch.full((len(indices), 2), self._augmentation.shift, device=self._device)
         pixels = self._windows.take(indices, corner, drawn.flipped)
         if self._batch.shape != pixels.shape:

@@ -1,4 +1,4 @@
-"""Which pictures an epoch's steps see, in which order, for any number of ranks."""
+"""The sampler: which images an epoch's steps see, in which order, for any number of ranks."""
 
 import zlib
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from torch import Tensor
 from trainer.config.scaling import BatchPlan
 
 
-def generator(*what: str | int) -> torch.Generator:
-    """Numbers of their own for each purpose, seed and epoch: runs with seeds 0 and 1 share nothing."""
-    return torch.Generator().manual_seed(zlib.crc32(repr(what).encode()))
+def generator(*purpose: str | int) -> torch.Generator:
+    """Return a generator of its own for each purpose, seed and epoch: runs with seeds 0 and 1 share nothing."""
+    return torch.Generator().manual_seed(zlib.crc32(repr(purpose).encode()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,21 +24,21 @@ class Epoch:
     number: int
     """From 0."""
     first_step: int = 0
-    """Steps before it are left out; 0 = none."""
+    """Steps before it are skipped; 0 = none."""
 
     def steps(self, images: int) -> int:
-        """Optimizer steps of the whole epoch over so many training pictures."""
+        """Return the optimizer steps of a whole epoch over this many training images."""
         return images // self.plan.global_batch
 
     def generator(self) -> torch.Generator:
-        """The same numbers on every rank, others in every epoch."""
+        """Return a generator: the same numbers on every rank, different ones in every epoch."""
         return generator("epoch", self.seed, self.number)
 
     def mine(self, drawn: Tensor) -> Tensor:
-        """This rank's part, from `first_step` on, of what is drawn for each place in the epoch's order, (N, …).
+        """Return this rank's part, from `first_step` on, of the draws for each place in the epoch's order, (N, …).
 
-        Ranks take turns in one order, so step s sees the same pictures whatever the number of ranks: those at
-        s * global_batch .. (s + 1) * global_batch - 1 of it. What doesn't fill a global batch is left out.
+        Ranks take turns in one order, so step s sees the same images whatever the number of ranks: those at places
+        s * global_batch .. (s + 1) * global_batch - 1. The rest that doesn't fill a global batch is left out.
         """
         plan = self.plan
         whole = drawn[: self.steps(len(drawn)) * plan.global_batch]

@@ -1,6 +1,6 @@
 """Makes a data set's files present and verified in the data folder, from the first source that has them.
 
-A copy of the user's is read once per state of that copy and kept below the data folder, in a folder `own-<key>`.
+A user's own copy is read once for each state of that copy, and kept in a folder `own-<key>` below the data folder.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainer.data.published.files import Found, find
+from trainer.data.published.files import SourceFiles, find
 from trainer.data.published.formats import FORMATS, DamagedError, Raw, is_published_fashion_mnist
 from trainer.data.published.sources import PACKAGE, PACKAGE_FOLDER, Say, UnavailableError, download, unpack_package
 from trainer.data.published.store import Stored, read, store, work_folder
@@ -20,29 +20,29 @@ SYSTEM_FOLDER = Path("/") / PACKAGE_FOLDER
 
 WAYS_OUT = {
     "fashion-mnist": f"(1) DATA=/path/to/your/copy of the four IDX files, (2) install the package {PACKAGE} with apt, "
-    "(3) mend the network or proxy and run again, or train with --dataset synthetic",
+    "(3) fix the network or proxy and run again, or train with --dataset synthetic",
     "cifar10": "(1) DATA=/path/to/your/copy of cifar-10-python.tar.gz, (2) download that file elsewhere and put it "
-    "into {root}, (3) mend the network or proxy and run again, or train with --dataset synthetic",
+    "into {root}, (3) fix the network or proxy and run again, or train with --dataset synthetic",
 }
 
 
-PUBLISHED_PICTURES = {"fashion-mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
-"""Training and test pictures of the published sets: a copy of that size with other checksums is damaged, or MNIST."""
+PUBLISHED_IMAGES = {"fashion-mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
+"""Training and test images of the published sets: a copy of that size with other checksums is damaged, or MNIST."""
 
 
 class NoSourceError(UserError):
-    """This node has no way to the data set; another one may have."""
+    """This node can't get the data set; another one may be able to."""
 
 
 def ensure(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_data: bool = False) -> None:
-    """Makes the data set ready in `data_dir`; to be called by one process per node before the others `load` it.
+    """Make the data set ready in `data_dir`. One process per node calls this, before the others `load` the data set.
 
-    `other_data`: the user means their own copy to be another data set of the same format and size.
+    `other_data`: the user's own copy is meant to be another data set of the same format and size.
 
     Processes and nodes that share the folder wait for each other.
 
     Raises:
-        UserError: exit code 2, where no source has the data, the user's copy is missing or damaged, or the folder
+        UserError: exit code 2, if no source has the data, the user's copy is missing or damaged, or the folder
             can't be written.
     """
     if name == "synthetic":
@@ -54,8 +54,12 @@ def ensure(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_
 
 
 def obtain(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_data: bool = False) -> Stored:
-    """The verified data set, fetched or brought in first where need be. Raises as `ensure` does."""
-    with _told_to_the_user(name, data_dir, own_copy):
+    """Return the verified data set, fetched or copied first if necessary.
+
+    Raises:
+        UserError: as `ensure`.
+    """
+    with _explained(name, data_dir, own_copy):
         own = None if own_copy is None else _find_own(name, own_copy)
         root = data_dir.absolute() if own is None else data_dir.absolute() / f"own-{own.key()}"
 
@@ -72,13 +76,17 @@ def obtain(name: str, *, data_dir: Path, own_copy: Path | None, say: Say, other_
 
 
 def accept(name: str, contents: Raw, *, data_dir: Path, published: bool, say: Say) -> None:
-    """Stores in `data_dir` what another node has sent, unless somebody else has done so by now. Raises as `ensure`."""
-    with _told_to_the_user(name, data_dir):
+    """Store in `data_dir` what another node has sent, unless another process has done so by now.
+
+    Raises:
+        UserError: as `ensure`.
+    """
+    with _explained(name, data_dir):
         _keep(name, data_dir.absolute(), lambda _work: (contents, published), say)
 
 
 def _keep(name: str, root: Path, bring: Callable[[Path], tuple[Raw, bool]], say: Say) -> Stored:
-    """Stores below `root` the contents that `bring` has (and whether they are the published ones), if need be."""
+    """Store below `root`, if necessary, what `bring` returns: the contents, and whether they are the published ones."""
     root.mkdir(parents=True, exist_ok=True)
     with work_folder(root, say=say) as work:
         if stored := read(root, name):  # another process was faster
@@ -87,13 +95,13 @@ def _keep(name: str, root: Path, bring: Callable[[Path], tuple[Raw, bool]], say:
         store(root, name, contents, work=work, published=published)
         stored = read(root, name)
     if stored is None:
-        raise UserError(f"{root}: what was just written there reads back differently; check that disk", exit_code=2)
+        raise UserError(f"{root}: the files just written there read back differently; check that disk", exit_code=2)
     return stored
 
 
 @contextmanager
-def _told_to_the_user(name: str, data_dir: Path, own_copy: Path | None = None) -> Iterator[None]:
-    """Says what went wrong with a file in words that tell how to mend it."""
+def _explained(name: str, data_dir: Path, own_copy: Path | None = None) -> Iterator[None]:
+    """Turn what went wrong with a file into a UserError that says how to fix it."""
     try:
         yield
     except DamagedError as error:
@@ -103,13 +111,13 @@ def _told_to_the_user(name: str, data_dir: Path, own_copy: Path | None = None) -
     except OSError as error:
         where = error.filename or data_dir
         raise UserError(
-            f"the data set {name}: {where}: {error.strerror or error}; mend that or choose another --data-dir",
+            f"the data set {name}: {where}: {error.strerror or error}; fix that or choose another --data-dir",
             exit_code=2,
         ) from error
 
 
 def is_published(name: str, contents: Raw) -> bool:
-    """Whether every file is byte for byte the one that the data set's authors published."""
+    """Return whether every file is byte for byte the one that the data set's authors published."""
     if name == "fashion-mnist":
         return is_published_fashion_mnist(contents)
     from torchvision.datasets import CIFAR10
@@ -122,10 +130,10 @@ def is_published(name: str, contents: Raw) -> bool:
 
 def _refuse_lookalike(name: str, contents: Raw) -> None:
     arrays = FORMATS[name].parse(contents)
-    if (len(arrays.train_labels), len(arrays.test_labels)) == PUBLISHED_PICTURES[name]:
+    if (len(arrays.train_labels), len(arrays.test_labels)) == PUBLISHED_IMAGES[name]:
         raise DamagedError(
-            f"as many pictures as the published {name}, but other checksums: it is damaged (or, if it is meant to be "
-            "another data set, say --other-data)"
+            f"as many images as the published {name}, but other checksums: it is damaged (or, if it is meant to be "
+            "another data set, add --other-data)"
         )
 
 
@@ -133,17 +141,17 @@ def _ways_out(name: str, root: Path) -> str:
     return WAYS_OUT[name].format(root=root)
 
 
-def _find_own(name: str, own_copy: Path) -> Found:
+def _find_own(name: str, own_copy: Path) -> SourceFiles:
     if not own_copy.exists():
         raise DamagedError("no such file or folder")
-    found = find(name, own_copy)
-    if not found:
-        raise DamagedError(f"holds none of {name}'s files, which are {', '.join(FORMATS[name].files)}")
-    return found
+    source_files = find(name, own_copy)
+    if not source_files:
+        raise DamagedError(f"contains none of {name}'s files, which are {', '.join(FORMATS[name].files)}")
+    return source_files
 
 
 def _fetch(name: str, root: Path, work: Path, say: Say) -> Raw:
-    """The contents from the first source that has them whole; says each failure in a line."""
+    """Return the contents from the first source that has them whole; report each failure in a line."""
     sources: dict[str, Callable[[], Raw | None]] = {f"files in {root}": lambda: _published_files(name, root)}
     if name == "fashion-mnist":
         sources["the installed package"] = lambda: _published_files(name, SYSTEM_FOLDER)
@@ -167,18 +175,18 @@ def _fetch(name: str, root: Path, work: Path, say: Say) -> Raw:
 
 
 def _published_files(name: str, place: Path) -> Raw | None:
-    """The files at `place` if they are the published ones; None where there are none."""
-    found = find(name, place)
-    if not found:
+    """Return the files at `place` if they are the published ones; None if there are none."""
+    source_files = find(name, place)
+    if not source_files:
         return None
-    contents = found.read()
+    contents = source_files.read()
     if not is_published(name, contents):
         raise DamagedError("not the published files (other checksums)")
     return contents
 
 
 def _fashion_mnist_mirror(work: Path, say: Say) -> Raw:
-    from torchvision.datasets import FashionMNIST  # 3 s of import, needed here alone
+    from torchvision.datasets import FashionMNIST  # takes 3 s to import, and is needed only here
 
     reasons = []
     for number, mirror in enumerate(FashionMNIST.mirrors):
@@ -190,8 +198,8 @@ def _fashion_mnist_mirror(work: Path, say: Say) -> Raw:
         except UnavailableError as error:
             reasons.append(f"{mirror}: {error}")
             continue
-        if found := find("fashion-mnist", folder):
-            return found.read()
+        if source_files := find("fashion-mnist", folder):
+            return source_files.read()
     raise UnavailableError(", ".join(reasons) or "none known")
 
 
@@ -203,4 +211,4 @@ def _cifar10_mirror(work: Path, say: Say) -> Raw:
         download(CIFAR10.url, archive, md5=CIFAR10.tgz_md5, say=say)
     except UnavailableError as error:
         raise UnavailableError(f"{CIFAR10.url}: {error}") from error
-    return Found(name="cifar10", archive=archive, files={}).read()
+    return SourceFiles(name="cifar10", archive=archive, files={}).read()

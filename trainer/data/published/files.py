@@ -1,4 +1,4 @@
-"""Finds and reads a data set's files on this machine, in any of the usual layouts, and never changes them."""
+"""Finds and reads a data set's files on this machine, in any of the usual layouts. Never changes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, cast
 from trainer.data.published.formats import FORMATS, DamagedError
 
 LARGEST_MEMBER = 64 << 20
-"""Bytes. A CIFAR batch has 31 MB; anything far beyond that in an archive is not one."""
+"""Bytes. A CIFAR batch has 31 MB; a file far beyond that in an archive is not one."""
 
 LAYOUTS = {
     # flat, torchvision's, torchvision's below its root, Debian's, the data set's own repository
@@ -31,7 +31,7 @@ ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-python.tar")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SourceFiles:
     """The files of a data set: one archive, or one path per file of its format."""
 
     name: str
@@ -39,41 +39,41 @@ class Found:
     files: dict[str, Path]
 
     def key(self) -> str:
-        """Twelve hexadecimal digits that change when a file is another one, by path, size or time."""
+        """Return twelve hexadecimal digits that change with any file's path, size or time."""
         paths = [self.archive] if self.archive else [self.files[file] for file in sorted(self.files)]
         facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
     def read(self) -> dict[str, bytes]:
-        """File name -> uncompressed content.
+        """Return each file's uncompressed content by its name.
 
         Raises:
-            DamagedError: a file or the archive can't be unpacked, or lacks a file.
+            DamagedError: a file or the archive can't be unpacked, or the archive lacks a file.
         """
         if self.archive:
             return _read_archive(self.archive, FORMATS[self.name].files)
         return {file: _read(path) for file, path in self.files.items()}
 
 
-def find(name: str, place: Path) -> Found | None:
-    """The data set's files at `place`, a folder or an archive; None where there is none of them.
+def find(name: str, place: Path) -> SourceFiles | None:
+    """Return the data set's files at `place`, a folder or an archive; None if there are none.
 
     Raises:
-        DamagedError: some of the files are there and some are not.
+        DamagedError: some of the files are there, and some are missing.
     """
     if place.is_file():
-        return Found(name=name, archive=place, files={}) if name == "cifar10" and _is_archive(place) else None
+        return SourceFiles(name=name, archive=place, files={}) if name == "cifar10" and _is_archive(place) else None
     for layout in LAYOUTS[name]:
         folder = place / layout
         files = {file: path for file in FORMATS[name].files if (path := _plain_or_gz(folder, file))}
         if files:
             if missing := [file for file in FORMATS[name].files if file not in files]:
                 raise DamagedError(f"{folder} lacks {', '.join(missing)}")
-            return Found(name=name, files=files)
+            return SourceFiles(name=name, files=files)
     if name == "cifar10":
         for archive in ARCHIVES:
             if (place / archive).is_file():
-                return Found(name=name, archive=place / archive, files={})
+                return SourceFiles(name=name, archive=place / archive, files={})
     return None
 
 
@@ -96,25 +96,25 @@ def _read(path: Path) -> bytes:
         raise DamagedError(f"{path} is damaged: {error}") from error
 
 
-def _read_archive(archive: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+def _read_archive(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     try:
         with archive.open("rb") as raw:
             compressed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             stream = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if compressed else raw
-            # Members are read one after the other and nothing is unpacked by its path; "r|" can't seek back.
+            # Members are read one after the other, and none is unpacked under its own path; "r|" can't seek back.
             with tarfile.open(fileobj=stream, mode="r|") as tar:
                 for member in tar:
                     file = Path(member.name).name
-                    if file in wanted and member.isreg():
+                    if file in names and member.isreg():
                         if member.size > LARGEST_MEMBER:
                             raise DamagedError(f"{archive}: {file} has {member.size} bytes, too many for a CIFAR batch")
                         contents[file] = cast(IO[bytes], tar.extractfile(member)).read()
-            while stream.read(1 << 20):  # to the end, where gzip's checksum is compared
+            while stream.read(1 << 20):  # to the end, where gzip compares its checksum
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise DamagedError(f"{archive} is damaged: {error}") from error
-    if missing := [file for file in wanted if file not in contents]:
+    if missing := [file for file in names if file not in contents]:
         raise DamagedError(f"{archive} lacks {', '.join(missing)}")
     return contents

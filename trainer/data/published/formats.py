@@ -1,4 +1,4 @@
-"""The file formats of the data sets: bytes in, checked arrays out. Nothing here touches a disk or the network.
+"""The file formats of the data sets: bytes in, checked arrays out, without touching a disk or the network.
 
 IDX (Fashion-MNIST): http://yann.lecun.com/exdb/mnist/, section "File formats".
 CIFAR-10, Python version: https://www.cs.toronto.edu/~kriz/cifar.html, section "Dataset layout".
@@ -32,8 +32,8 @@ IDX_SHA256 = {
 }
 """Fashion-MNIST's files and the SHA-256 of their uncompressed content.
 
-torchvision publishes MD5s of the .gz files only, and the Debian package's .gz files have other headers (no name,
-another time); with name and time put back their MD5s are torchvision's, so this is the published content.
+torchvision publishes MD5s of the .gz files only, and the Debian package's .gz files have different headers (no name,
+another time). With name and time put back, their MD5s are torchvision's, so this is the published content.
 """
 
 CIFAR_TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -56,7 +56,7 @@ class Arrays:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Where a data set's files lie below a data folder (torchvision's layout) and how they are read."""
+    """Where a data set's files lie below a data folder (in torchvision's layout), and how they are read."""
 
     folder: str
     files: tuple[str, ...]
@@ -64,7 +64,7 @@ class Format:
 
 
 def _idx(name: str, content: Any, *, dimensions: int) -> Images:
-    """The array in an IDX file of bytes: 0, 0, 8 (unsigned bytes), number of dimensions, sizes, data."""
+    """Return the array in an IDX file of bytes: 0, 0, 8 (unsigned bytes), number of dimensions, sizes, data."""
     header = 4 + 4 * dimensions
     data = np.frombuffer(content, dtype=np.uint8)
     if len(data) < header or data[:4].tolist() != [0, 0, 8, dimensions]:
@@ -79,14 +79,14 @@ def _idx(name: str, content: Any, *, dimensions: int) -> Images:
 def _labels(name: str, values: Any) -> Labels:
     labels = np.asarray(values)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
-        raise DamagedError(f"{name} holds no list of labels")
+        raise DamagedError(f"{name} contains no list of labels")
     if int(labels.min()) < 0 or int(labels.max()) >= CLASSES:
-        raise DamagedError(f"{name} holds labels outside 0 to {CLASSES - 1}")
+        raise DamagedError(f"{name} contains labels outside 0 to {CLASSES - 1}")
     return labels.astype(np.int64)
 
 
 def parse_fashion_mnist(raw: Raw) -> Arrays:
-    """Fashion-MNIST from its four IDX files: images (N, 1, 28, 28).
+    """Parse Fashion-MNIST's four IDX files; images are (N, 1, 28, 28).
 
     Raises:
         DamagedError: a header, a length, a size or a label is wrong.
@@ -97,9 +97,9 @@ def parse_fashion_mnist(raw: Raw) -> Arrays:
         images = _idx(image_file, raw[image_file], dimensions=3)
         labels = _labels(label_file, _idx(label_file, raw[label_file], dimensions=1))
         if images.shape[1:] != (28, 28):
-            raise DamagedError(f"{image_file} holds pictures of {images.shape[1]}x{images.shape[2]}, not 28x28")
+            raise DamagedError(f"{image_file} contains images of {images.shape[1]}x{images.shape[2]}, not 28x28")
         if len(images) != len(labels):
-            raise DamagedError(f"{image_file} holds {len(images)} pictures but {label_file} {len(labels)} labels")
+            raise DamagedError(f"{image_file} contains {len(images)} images but {label_file} {len(labels)} labels")
         return images[:, None], labels
 
     train_images, train_labels = split("train")
@@ -110,10 +110,10 @@ def parse_fashion_mnist(raw: Raw) -> Arrays:
 
 
 def parse_cifar10(raw: Raw) -> Arrays:
-    """CIFAR-10 from its six batches: images (N, 3, 32, 32).
+    """Parse CIFAR-10's six batches; images are (N, 3, 32, 32).
 
     Raises:
-        DamagedError: a batch is no pickle of plain data, or its shapes or labels are wrong.
+        DamagedError: a batch is not a pickle of plain data, or its shapes or labels are wrong.
     """
 
     def split(names: tuple[str, ...]) -> tuple[Images, Labels]:
@@ -130,20 +130,20 @@ def parse_cifar10(raw: Raw) -> Arrays:
 def _cifar_batch(name: str, content: Any) -> tuple[Images, Labels]:
     batch = _load_plain_pickle(name, bytes(content))
     if not isinstance(batch, dict):
-        raise DamagedError(f"{name} holds no dictionary")
-    # Python 2 wrote the keys as bytes, people's own copies have text.
+        raise DamagedError(f"{name} contains no dictionary")
+    # Python 2 wrote the keys as bytes; people's own copies have text.
     fields = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     images, labels = fields.get("data"), fields.get("labels")
     if not isinstance(images, _PickledArray) or not isinstance(labels, list):
         raise DamagedError(f"{name} lacks an array 'data' or a list 'labels'")
     pixels = images.to_bytes(name, columns=3 * 32 * 32)
     if not all(type(label) is int for label in labels) or len(labels) != len(pixels):
-        raise DamagedError(f"{name} holds {len(pixels)} pictures but not as many whole-number labels")
+        raise DamagedError(f"{name} contains {len(pixels)} images but not as many whole-number labels")
     return pixels.reshape(-1, 3, 32, 32), _labels(name, labels)
 
 
 class _Inert:
-    """Stands for a class that a pickle names: it keeps what it is given and runs nothing of numpy's or anyone's."""
+    """Stands for a class that a pickle names: keeps its arguments, and runs no code of numpy's or anyone's."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -155,18 +155,18 @@ class _Inert:
 
 class _PickledArray(_Inert):
     def to_bytes(self, name: str, *, columns: int) -> Images:
-        """The pixels, uint8 (N, columns), from ndarray's pickled state or _frombuffer's arguments."""
+        """Return the pixels, uint8 (N, columns), from ndarray's pickled state or _frombuffer's arguments."""
         match (self.state, self.arguments):
             case ((_, tuple(shape), _Inert() as dtype, False | 0, bytes(content)), _):
                 pass
             case (None, (bytes(content) | bytearray(content), _Inert() as dtype, tuple(shape), "C")):
                 pass
             case _:
-                raise DamagedError(f"{name} holds an array that isn't plain bytes in row order")
+                raise DamagedError(f"{name} contains an array that isn't plain bytes in row order")
         if dtype.arguments[:1] not in (("u1",), (b"u1",)) or shape != (len(content) // columns, columns):
-            raise DamagedError(f"{name} holds an array of shape {shape}, not (pictures, {columns}) of bytes")
+            raise DamagedError(f"{name} contains an array of shape {shape}, not (images, {columns}) of bytes")
         if len(content) != shape[0] * columns:
-            raise DamagedError(f"{name} holds {len(content)} bytes of pictures where {shape[0] * columns} belong")
+            raise DamagedError(f"{name} contains {len(content)} bytes of images instead of {shape[0] * columns}")
         return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
@@ -194,11 +194,11 @@ class _PlainUnpickler(pickle.Unpickler):
         try:
             return _PICKLED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it wants to run {module}.{name}, which a data set has no need of") from None
+            raise pickle.UnpicklingError(f"it wants to run {module}.{name}, which no data set needs") from None
 
 
 def _load_plain_pickle(name: str, content: bytes) -> Any:
-    """Unpickles numbers, text, bytes, lists, dictionaries and arrays of bytes; anything else is refused unexecuted."""
+    """Unpickle numbers, text, bytes, lists, dictionaries and arrays of bytes; refuse anything else unexecuted."""
     try:
         return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a damaged pickle fails in any way, from EOFError to MemoryError
@@ -206,7 +206,7 @@ def _load_plain_pickle(name: str, content: bytes) -> Any:
 
 
 def is_published_fashion_mnist(raw: Raw) -> bool:
-    """Whether the four files are Zalando's, byte for byte."""
+    """Return whether the four files are Zalando's, byte for byte."""
     return all(hashlib.sha256(raw[name]).hexdigest() == digest for name, digest in IDX_SHA256.items())
 
 

@@ -1,4 +1,4 @@
-"""Where a data set can be had from: a mirror on the network, or the distribution's package, without root."""
+"""Where data sets come from: a mirror on the network, or the distribution's package, without root."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pathlib import Path
 Say = Callable[[str], None]
 
 SILENCE_S = 5.0
-"""A source from which nothing comes for so long is given up: name look-up, connecting and reading alike."""
+"""A source that sends nothing for this long is given up: name look-up, connecting and reading alike."""
 DOWNLOAD_S = 900.0
 """A file that takes longer is given up, however steadily it drips (170 MB at 190 kB/s)."""
 PROGRESS_S = 3.0
-"""A download says how far it is this often."""
+"""How often a download reports its progress."""
 
 PACKAGE = "dataset-fashion-mnist"
 """Fashion-MNIST's package in Debian and Ubuntu, 31 MB."""
 PACKAGE_FOLDER = "usr/share/datasets/fashion-mnist"
-"""Where its files lie, below / or where it was unpacked."""
+"""Where its files lie below /, or below the folder that it was unpacked in."""
 
 APT_SETTINGS = f"""
 // apt's own user couldn't write to our folder
 APT::Sandbox::User "root";
-// a source without answer counts as an error, so that the reason is known
+// a source that doesn't answer counts as an error, so that the reason is known
 APT::Update::Error-Mode "any";
 Acquire::Languages "none";
 Acquire::PDiffs "false";
@@ -40,7 +40,7 @@ Acquire::http::Timeout "{SILENCE_S:.0f}";
 Acquire::https::Timeout "{SILENCE_S:.0f}";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
-// what the system does after its own update is not for ours
+// the system's own actions after an update are not meant for this one
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -48,17 +48,17 @@ Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 
 
 class UnavailableError(Exception):
-    """A source doesn't have the data, or not whole; the message says why in a few words."""
+    """A source doesn't have the data, or not all of it; the message says why in a few words."""
 
 
 def download(url: str, target: Path, *, md5: str, say: Say) -> None:
-    """Fetches `url` into `target` and checks it.
+    """Fetch `url` into `target` and check it.
 
-    Urllib's own time-out covers neither name look-up nor a host with many dead addresses, so a thread of its own does
-    the reading and this one watches.
+    Urllib's own time-out covers neither name look-up nor a host with many dead addresses, so another thread reads, and
+    this one watches it.
 
     Raises:
-        UnavailableError: no answer, silence for SILENCE_S, an HTTP error, or another MD5 than promised.
+        UnavailableError: no answer, silence for SILENCE_S, an HTTP error, or an MD5 other than `md5`.
     """
     progress: queue.Queue[int | Exception] = queue.Queue()
     stop = threading.Event()
@@ -74,7 +74,7 @@ def download(url: str, target: Path, *, md5: str, say: Say) -> None:
 
 def _watch(url: str, progress: queue.Queue[int | Exception], say: Say) -> None:
     received, started = 0, time.monotonic()
-    spoken = started
+    reported = started
     while True:
         try:
             news = progress.get(timeout=SILENCE_S)
@@ -88,9 +88,9 @@ def _watch(url: str, progress: queue.Queue[int | Exception], say: Say) -> None:
         now = time.monotonic()
         if now - started > DOWNLOAD_S:
             raise UnavailableError(f"too slow: {received / 1e6:.1f} MB in {DOWNLOAD_S:.0f} s")
-        if now - spoken > PROGRESS_S:
+        if now - reported > PROGRESS_S:
             say(f"{url.rpartition('/')[2]}: {received / 1e6:.0f} MB")
-            spoken = now
+            reported = now
 
 
 def _read_url(url: str, target: Path, progress: queue.Queue[int | Exception], stop: threading.Event) -> None:
@@ -102,7 +102,7 @@ def _read_url(url: str, target: Path, progress: queue.Queue[int | Exception], st
                 file.write(chunk)
                 progress.put(len(chunk))
         progress.put(0)
-    except Exception as error:  # whatever it is, the watching thread tells it
+    except Exception as error:  # whatever it is, the watching thread reports it
         progress.put(error)
 
 
@@ -114,10 +114,10 @@ def _short(error: Exception) -> str:
 
 
 def unpack_package(work: Path, *, say: Say) -> Path:
-    """Fetches the distribution's package into `work` and unpacks it there, unprivileged; returns the files' folder.
+    """Fetch the distribution's package into `work`, unpack it there without privileges, and return the files' folder.
 
-    apt checks it against the distribution's signature. The system's package lists are used where they will do; else
-    lists of our own, below `work`, so that nothing of the system's is changed and root is not needed.
+    apt checks it against the distribution's signature. If the system's package lists don't suffice, lists of our own
+    are fetched below `work`, so that nothing of the system's changes and root is not needed.
 
     Raises:
         UnavailableError: no apt here, no such package, or no network.
@@ -132,7 +132,7 @@ def unpack_package(work: Path, *, say: Say) -> Path:
     try:
         _apt(work, [], "download", PACKAGE)
     except UnavailableError:
-        # A third-party source that fails makes `update` fail, but not the lists of the others.
+        # A third-party source that fails makes `update` fail, but the lists of the others are there.
         try:
             _apt(work, private, "update")
         except UnavailableError as error:

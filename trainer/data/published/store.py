@@ -1,7 +1,7 @@
-"""A data set as it lies in the data folder: written whole or not at all, and read only with the right checksums.
+"""A data set in the data folder: written whole or not at all, and read only with the right checksums.
 
-The files lie unpacked in torchvision's layout, so that torchvision's own classes find them too, with a `<name>.json` at
-the top that names each file's SHA-256. It is written last: without it, or with a file that differs, nothing is there.
+The files lie unpacked in torchvision's layout, so that torchvision's own classes find them too. A `<name>.json` at the
+top has each file's SHA-256. It is written last: without it, or with a file that differs, the data set counts as absent.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Content = NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """A data set as it lies in the data folder, read and verified."""
+    """A data set in the data folder, read and verified."""
 
     arrays: Arrays
     mean: tuple[float, ...]
-    """Of the training images, one per channel, in units of 0..1."""
+    """Of the training images, one value per channel, from 0 to 1."""
     std: tuple[float, ...]
     published: bool
     """Whether every file is the published one."""
 
 
 def read(root: Path, name: str) -> Stored | None:
-    """The data set below `root`; None where it is not complete or a file hasn't the checksum that was written down."""
+    """Return the data set below `root`; None if it is incomplete or a file doesn't have its recorded checksum."""
     try:
         record = _record(root, name)
         return Stored(
@@ -57,16 +57,16 @@ def read(root: Path, name: str) -> Stored | None:
 
 
 def verified_files(root: Path, name: str) -> Iterator[tuple[str, Content]]:
-    """Each file's name and content, read and verified one at a time.
+    """Yield each file's name and content, read and verified one at a time.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: it is not there, or not as it was written down.
+        OSError, ValueError, KeyError, TypeError: the data set is not there, or differs from its record.
     """
     digests = _record(root, name)["sha256"]
     for file in FORMATS[name].files:
         content = np.fromfile(root / FORMATS[name].folder / file, dtype=np.uint8)
         if hashlib.sha256(content.data).hexdigest() != digests[file]:
-            raise ValueError(f"{file} hasn't the checksum that was written down")
+            raise ValueError(f"{file} doesn't have its recorded checksum")
         yield file, content
 
 
@@ -75,7 +75,7 @@ def _record(root: Path, name: str) -> Any:
 
 
 def store(root: Path, name: str, contents: Raw, *, work: Path, published: bool) -> None:
-    """Writes the files and then the record that makes them count, each under its final name only when whole."""
+    """Write the files and then the record that makes them count, each under its final name only when whole."""
     mean, std = _statistics(FORMATS[name].parse(contents).train_images)
     digests = {file: hashlib.sha256(contents[file]).hexdigest() for file in FORMATS[name].files}
     folder = root / FORMATS[name].folder
@@ -89,7 +89,7 @@ def store(root: Path, name: str, contents: Raw, *, work: Path, published: bool) 
 
 
 def _keep_aside(target: Path, digest: str) -> None:
-    """Renames a file of other content: it may be somebody's own rather than a damaged one."""
+    """Rename a file of other content: it may be somebody's own rather than a damaged one."""
     if target.exists() and hashlib.sha256(target.read_bytes()).hexdigest() != digest:
         target.replace(target.with_name(f"{target.name}.replaced"))
 
@@ -103,11 +103,11 @@ def _put(content: bytes, target: Path, work: Path) -> None:
 
 
 def _statistics(images: Images) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel in units of 0..1, exact, from counts of the 256 levels."""
+    """Return mean and standard deviation of each channel, from 0 to 1, exact, from counts of the 256 levels."""
     levels = np.arange(256) / 255
     mean, std = [], []
     for channel in range(images.shape[1]):
-        # A block at a time: bincount makes eight bytes of each.
+        # A block at a time: bincount makes eight bytes of each byte.
         blocks = (images[start : start + 4096, channel].ravel() for start in range(0, len(images), 4096))
         share = sum(np.bincount(block, minlength=256) for block in blocks) / images[:, channel].size
         mean.append(float(share @ levels))
@@ -117,9 +117,9 @@ def _statistics(images: Images) -> tuple[list[float], list[float]]:
 
 @contextmanager
 def work_folder(root: Path, *, say: Say) -> Iterator[Path]:
-    """A folder for partial files below `root`, held against other processes and nodes, and gone at the end.
+    """Make a folder for partial files below `root`, locked against other processes and nodes, and removed at the end.
 
-    Where the file system knows no locks it goes on without: what is put in place is whole in any case.
+    If the file system has no locks, continue without one: files that are put in place are whole in any case.
     """
     with (root / ".lock").open("a") as lock:
         if _lock(lock.fileno(), root, say):
@@ -141,5 +141,5 @@ def _lock(lock: int, root: Path, say: Say) -> bool:
             waiting = True
             time.sleep(0.1)
         except OSError as error:
-            say(f"{root} can't be locked ({error.strerror}); going on without")
+            say(f"{root} can't be locked ({error.strerror}); continuing without a lock")
             return False

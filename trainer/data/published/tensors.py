@@ -14,14 +14,14 @@ from trainer.data.published.fetch import obtain
 from trainer.data.published.formats import CLASSES
 
 SYNTHETIC_TRAIN, SYNTHETIC_TEST, SYNTHETIC_SIZE = 4096, 1024, 28
-"""Pictures for training and testing, and their edge in pixels."""
+"""Images for training and testing, and their edge in pixels."""
 SYNTHETIC_NOISE, SYNTHETIC_SHIFT = 0.8, 8
-"""Standard deviation of the noise, the picture's own contrast being about 1, and the largest shift in pixels."""
+"""Standard deviation of the noise, the image's own contrast being about 1, and the largest shift in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Pictures and labels; mean and standard deviation of the training pictures, per channel in units of 0..1."""
+    """Images and labels; mean and standard deviation of the training images, per channel, from 0 to 1."""
 
     name: str
     train_images: Tensor
@@ -36,9 +36,9 @@ class Dataset:
 
 
 def load(name: str, *, data_dir: Path, own_copy: Path | None, seed: int, say: Callable[[str], None]) -> Dataset:
-    """The data set `name` from `data_dir`, verified; fetched first if `fetch.ensure` hasn't.
+    """Return the data set `name` from `data_dir`, verified; fetch it first if `fetch.ensure` hasn't.
 
-    `own_copy` is the user's own copy, file or folder; `seed` matters to the synthetic set alone.
+    `own_copy` is the user's own copy, file or folder; `seed` matters to the synthetic set only.
 
     Raises:
         UserError: exit code 2, as `fetch.ensure`.
@@ -59,7 +59,7 @@ def load(name: str, *, data_dir: Path, own_copy: Path | None, seed: int, say: Ca
 
 
 def synthetic(*, seed: int) -> Dataset:
-    """Ten smooth random patterns, each picture one of them, shifted and noisy: (4096 + 1024, 1, 28, 28), by `seed`."""
+    """Make images of ten smooth random patterns, shifted and noisy: (4096 + 1024, 1, 28, 28), the same for a `seed`."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.randn(CLASSES, 1, 7, 7, generator=generator)
     patterns = interpolate(coarse, size=(SYNTHETIC_SIZE, SYNTHETIC_SIZE), mode="bicubic")[:, 0]

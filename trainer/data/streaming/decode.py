@@ -1,4 +1,12 @@
-"""One picture at a time: reading, decoding, cropping, resizing, mirroring. What worker processes do."""
+"""One image at a time: reading, decoding, cropping, resizing, mirroring. What worker processes do.
+
+torchvision decodes. From 0.29 on it calls its decoders deprecated in favour of TorchCodec, which is not used yet.
+TorchCodec 0.17.0 was tried with torch 2.15: it decodes JPEG and PNG files from bytes, without FFmpeg, to the same
+pixels and in the same time (1.46 instead of 1.44 ms of CPU for a photograph of 640 pixels). But it always turns JPEG
+files upright by their EXIF orientation, and has no switch for that; torchvision's decoders leave them as stored. Nodes
+with and without TorchCodec, and runs before and after an upgrade, would see different images. All releases of
+torchvision so far, and the older ones on GPU machines, have the decoders used here.
+"""
 
 import functools
 import os
@@ -14,36 +22,36 @@ from torch.nn.functional import interpolate
 from trainer.data.streaming.image_folder import MEAN, Files
 
 MOST_UNREADABLE = 20
-"""Training pictures in a row that may be unreadable before it can't be an accident."""
+"""How many training images in a row may be unreadable; more can't be an accident."""
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-"""Part of the picture's area that a random crop has, and its width over its height (Szegedy et al. 2015,
+"""A random crop's share of the image's area, and its width over its height (Szegedy et al. 2015,
 arXiv:1409.4842, section 6)."""
 MARGIN = 224 / 256
-"""Edge of an evaluation's crop over the picture's shorter side: the usual "resize to 256, crop 224"."""
+"""Edge of an evaluation's crop over the image's shorter side: the usual "resize to 256, crop 224"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Some pictures of one batch: what a worker is given at once. Plain lists, for they go through a pipe."""
+    """Some images of one batch: a worker's unit of work. Plain lists, because they go through a pipe."""
 
-    pictures: list[int]
+    indices: list[int]
     place: int
-    """Where in its batch it begins."""
+    """Where it begins in its batch."""
     batch: int
-    """Pictures in that batch."""
+    """Number of images in that batch."""
     crops: list[list[float]] | None
-    """Four numbers from 0 to 1 for each random crop; None = the middle, as for evaluation."""
+    """Four numbers from 0 to 1 for each random crop; None = the middle, for evaluation."""
     flips: list[bool] | None
 
     @property
     def ends_batch(self) -> bool:
-        """Whether it is the last of its batch."""
-        return self.place + len(self.pictures) == self.batch
+        """Whether it is the last chunk of its batch."""
+        return self.place + len(self.indices) == self.batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """A chunk's pictures."""
+    """A chunk's images."""
 
     chunk: Chunk
     pixels: Tensor
@@ -52,50 +60,53 @@ class Decoded:
     broken: list[str] = field(default_factory=list)
     """Files that could not be read, and why."""
     raw: list[Tensor] | None = None
-    """The files' bytes instead, where the GPU decodes; `pixels` is then empty."""
+    """The files' bytes instead, if the GPU decodes; `pixels` is then empty."""
 
     def pin_memory(self) -> "Decoded":
-        """Called by torch's loader: page-locked memory is copied to a GPU while the CPU goes on."""
+        """Return a copy in page-locked memory, which goes to a GPU while the CPU continues; torch's loader calls it."""
         return Decoded(
             chunk=self.chunk, pixels=self.pixels.pin_memory(), labels=self.labels, broken=self.broken, raw=self.raw
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """The pictures of some files, by chunks: a map-style data set for torch's loader."""
+class ImageDataset:
+    """The images of some files, in chunks: a map-style data set for torch's loader."""
 
     files: Files
     size: int
-    """Height and width given out."""
+    """Height and width of the images returned."""
     crop: str
-    """`resized` for random crops of random size and shape, `random` for random crops as they are."""
+    """`resized`: random crops of random size and shape, resized; `random`: random crops of `size` pixels."""
     raw: bool = False
     """Leaves the decoding to the GPU."""
 
     def __getitem__(self, chunk: Chunk) -> Decoded:
-        """Reads and decodes. Unreadable pictures for training give way to the next one in the list of files.
+        """Read and decode. The next readable file in the list replaces an unreadable training image.
 
-        So batches keep their size on every rank, and classes nearly their share, as neighbours are of one class. In an
-        evaluation each file counts once, so an unreadable one is shown as plain grey.
+        So batches keep their size on every rank, and classes almost their share, as neighbours are of one class. In an
+        evaluation each file counts once, so an unreadable one becomes plain grey.
+
+        Raises:
+            UnreadableError: `MOST_UNREADABLE` images in a row can't be read.
         """
-        labels = self.files.labels[torch.tensor(chunk.pictures)].tolist()
+        labels = self.files.labels[torch.tensor(chunk.indices)].tolist()
         if self.raw and (raw := self._bytes(chunk)) is not None:
             return Decoded(chunk=chunk, pixels=torch.empty(0, dtype=torch.uint8), labels=labels, raw=raw)
-        pixels = torch.empty(len(chunk.pictures), self.size, self.size, 3, dtype=torch.uint8)
+        pixels = torch.empty(len(chunk.indices), self.size, self.size, 3, dtype=torch.uint8)
         broken: list[str] = []
-        for place, number in enumerate(chunk.pictures):
-            picture, used = self._readable(number, replace=chunk.crops is not None, broken=broken)
-            if picture is None:
+        for place, number in enumerate(chunk.indices):
+            image, used = self._readable(number, replace=chunk.crops is not None, broken=broken)
+            if image is None:
                 pixels[place] = torch.tensor([round(255 * value) for value in MEAN], dtype=torch.uint8)
                 continue
             labels[place] = int(self.files.labels[used])
-            shown = cut(picture, self.size, self.crop, chunk.crops[place] if chunk.crops else None).permute(1, 2, 0)
+            shown = cut(image, self.size, self.crop, chunk.crops[place] if chunk.crops else None).permute(1, 2, 0)
             pixels[place] = shown.flip(1) if chunk.flips and chunk.flips[place] else shown
         return Decoded(chunk=chunk, pixels=pixels, labels=labels, broken=broken)
 
     def _readable(self, number: int, *, replace: bool, broken: list[str]) -> tuple[Tensor | None, int]:
-        """The picture, or the next readable one, and its number; None where it is unreadable and not replaced."""
+        """Return the image, or the next readable one, and its number; None if it is unreadable and not replaced."""
         for candidate in range(number, number + MOST_UNREADABLE):
             used = candidate % len(self.files)
             try:
@@ -104,37 +115,35 @@ class Pictures:
                 broken.append(f"{printable(self.files.path(used))}: {_reason(error)}")
             if not replace:
                 return None, number
-        raise UnreadableError(f"{MOST_UNREADABLE} pictures in a row can't be read, the first: {broken[0]}")
+        raise UnreadableError(f"{MOST_UNREADABLE} images in a row can't be read, the first: {broken[0]}")
 
     def _bytes(self, chunk: Chunk) -> list[Tensor] | None:
-        """The files as they are; None where one of them is missing or no JPEG, and the CPU has to do it."""
+        """Return the files as they are; None if one of them is missing or not JPEG, and the CPU has to decode."""
         try:
-            raw = [read(self.files.path(number)) for number in chunk.pictures]
+            raw = [read(self.files.path(number)) for number in chunk.indices]
         except (OSError, ValueError):
             return None
         return raw if all(content[:2].tolist() == [0xFF, 0xD8] for content in raw) else None  # JPEG's first marker
 
 
 class UnreadableError(Exception):
-    """Too many pictures in a row can't be read."""
+    """Too many images in a row can't be read."""
 
 
 @functools.cache
 def io() -> Any:
-    """Torchvision's decoders; imported where they are first used, for that takes a second.
-
-    torchvision 0.29 calls them deprecated in favour of TorchCodec, a package more to install; all its releases so far,
-    and those on GPU machines with older ones, have them.
-    """
+    """Return torchvision's decoders, imported at first use, because that takes a second."""
     import torchvision.io
 
     return torchvision.io
 
 
 def read(path: str) -> Tensor:
-    """The file's bytes, uint8; torchvision's own reader refuses names that are not UTF-8.
+    """Return the file's bytes, uint8. (torchvision's own reader refuses names that are not UTF-8.)
 
-    Raises OSError, and ValueError for an empty file.
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is empty.
     """
     content = bytearray(Path(path).read_bytes())
     if not content:
@@ -143,7 +152,7 @@ def read(path: str) -> Tensor:
 
 
 def printable(path: str) -> str:
-    """Any path in characters that every stream takes: bytes that are no UTF-8 as \\xff."""
+    """Return any path in characters that every stream accepts: bytes that are not UTF-8 as \\xff."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -153,16 +162,20 @@ def _reason(error: Exception) -> str:
 
 
 def decode(path: str) -> Tensor:
-    """The picture as uint8 (3, H, W). Raises RuntimeError, OSError or ValueError where it can't be read."""
-    picture: Tensor = io().decode_image(read(path), mode=io().ImageReadMode.RGB)
-    if picture.dtype == torch.uint16:  # PNG files may have 16 bits
-        picture = (picture.to(torch.int32) >> 8).to(torch.uint8)
-    return picture
+    """Return the image as uint8 (3, H, W).
+
+    Raises:
+        RuntimeError, OSError, ValueError: it can't be read.
+    """
+    image: Tensor = io().decode_image(read(path), mode=io().ImageReadMode.RGB)
+    if image.dtype == torch.uint16:  # PNG files may have 16 bits
+        image = (image.to(torch.int32) >> 8).to(torch.uint8)
+    return image
 
 
-def cut(picture: Tensor, size: int, crop: str, draws: Sequence[float] | None) -> Tensor:
-    """A window of `picture`, uint8 (C, H, W), as (C, size, size). `draws`: None = its middle."""
-    height, width = picture.shape[1:]
+def cut(image: Tensor, size: int, crop: str, draws: Sequence[float] | None) -> Tensor:
+    """Return a window of `image`, uint8 (C, H, W), as (C, size, size). `draws`: None = its middle."""
+    height, width = image.shape[1:]
     if draws is None:
         window = middle_window(height, width)
     elif crop == "resized":
@@ -170,35 +183,36 @@ def cut(picture: Tensor, size: int, crop: str, draws: Sequence[float] | None) ->
     else:
         window = random_window(height, width, size, draws)
     top, left, rows, columns = window
-    part = picture[:, top : top + rows, left : left + columns]
+    part = image[:, top : top + rows, left : left + columns]
     if (rows, columns) == (size, size):
         return part
-    if part.device.type == "cuda":  # where there is no such operation on bytes
+    if part.device.type == "cuda":  # which can't do this on bytes
         resized = interpolate(part[None].float(), size=(size, size), mode="bilinear", antialias=True)
         return resized[0].round().clamp(0, 255).to(torch.uint8)
     return interpolate(part[None], size=(size, size), mode="bilinear", antialias=True)[0]
 
 
 def middle_window(height: int, width: int) -> tuple[int, int, int, int]:
-    """Top, left, height, width of an evaluation's crop.
+    """Return top, left, height, width of an evaluation's crop.
 
-    The same pixels as resizing the shorter side to size / MARGIN and cropping the middle, but only these are resized.
+    The result is that of resizing the shorter side to size / MARGIN and cropping the middle, but only the pixels of
+    the crop are resized.
     """
     edge = max(1, round(min(height, width) * MARGIN))
     return (height - edge) // 2, (width - edge) // 2, edge, edge
 
 
 def random_window(height: int, width: int, size: int, draws: Sequence[float]) -> tuple[int, int, int, int]:
-    """A square of `size` pixels anywhere, or as large as the picture allows."""
+    """Return a square of `size` pixels anywhere, or as large as the image allows."""
     edge = min(size, height, width)
     return int(draws[2] * (height - edge + 1)), int(draws[3] * (width - edge + 1)), edge, edge
 
 
 def resized_window(height: int, width: int, draws: Sequence[float]) -> tuple[int, int, int, int]:
-    """A window of random area and shape (AREA, RATIO; the shape's logarithm is uniform), anywhere.
+    """Return a window of random area and shape (AREA, RATIO; the shape's logarithm is uniform), anywhere.
 
-    `draws`: four numbers from 0 to 1. torchvision's RandomResizedCrop draws again where a window doesn't fit; here it
-    is cut to the picture, so that each picture takes the same number of draws.
+    `draws`: four numbers from 0 to 1. torchvision's RandomResizedCrop draws again if a window doesn't fit; here it is
+    clipped to the image, so that each image takes the same number of draws.
     """
     area = height * width * (AREA[0] + draws[0] * (AREA[1] - AREA[0]))
     ratio = RATIO[0] * (RATIO[1] / RATIO[0]) ** draws[1]

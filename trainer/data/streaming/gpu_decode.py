@@ -1,29 +1,29 @@
-"""JPEG files decoded on the GPU, by nvJPEG. Not measured yet."""
+"""Decoding JPEG files on the GPU, with nvJPEG. Not measured yet."""
 
 from dataclasses import replace
 
 import torch
 
-from trainer.data.streaming.decode import Decoded, Pictures, cut, io
+from trainer.data.streaming.decode import Decoded, ImageDataset, cut, io
 
 
-def on_gpu(decoded: Decoded, pictures: Pictures, device: torch.device) -> Decoded:
-    """Decodes a chunk's JPEG files on the GPU (nvJPEG); what that can't do is left to the CPU."""
+def on_gpu(decoded: Decoded, dataset: ImageDataset, device: torch.device) -> Decoded:
+    """Decode a chunk's JPEG files on the GPU (nvJPEG); on the CPU if the GPU can't decode one of them."""
     chunk = decoded.chunk
     try:
-        found = io().decode_jpeg(decoded.raw, mode=io().ImageReadMode.RGB, device=device)
+        images = io().decode_jpeg(decoded.raw, mode=io().ImageReadMode.RGB, device=device)
     except RuntimeError:
-        return replace(pictures, raw=False)[chunk]
+        return replace(dataset, raw=False)[chunk]
     shown = [
-        cut(picture, pictures.size, pictures.crop, chunk.crops[place] if chunk.crops else None)
-        for place, picture in enumerate(found)
+        cut(image, dataset.size, dataset.crop, chunk.crops[place] if chunk.crops else None)
+        for place, image in enumerate(images)
     ]
     sides = [each.flip(2) if chunk.flips and chunk.flips[place] else each for place, each in enumerate(shown)]
     return replace(decoded, pixels=torch.stack(sides).permute(0, 2, 3, 1), raw=None)
 
 
 def gpu_decodes(device: torch.device) -> bool:
-    """Whether this torchvision decodes JPEG files on that GPU."""
+    """Return whether this torchvision decodes JPEG files on that GPU."""
     if device.type != "cuda":
         return False
     try:

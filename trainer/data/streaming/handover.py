@@ -1,4 +1,4 @@
-"""Buffers on their way between the thread that fills them and the one that trains."""
+"""Buffers that go back and forth between the thread that fills them and the one that trains."""
 
 import queue
 from collections.abc import Iterator
@@ -19,20 +19,20 @@ class Handover:
 
     def __init__(self) -> None:
         self.ended = False
-        """Nobody wants more."""
+        """The trainer wants no more."""
         self.finished = False
-        """All has been filled."""
+        """Everything has been filled."""
         self._free: queue.Queue[tuple[Tensor, Any] | None] = queue.Queue()
         self._ready: queue.Queue[Any] = queue.Queue()
-        self._made = 0
+        self._allocated = 0
 
     def free_buffer(self, count: int, normalize: Normalize, stream: Any) -> Tensor | None:
-        """Room for `count` pictures, waited for; None where no more is wanted.
+        """Wait for room for `count` images and return it; None if no more is wanted.
 
-        To be called with `stream` as the current one: memory from another stream's pool may still be in use there.
+        Call it with `stream` as the current one: memory from another stream's pool may still be in use there.
         """
-        if self._made < BUFFERS:
-            self._made += 1
+        if self._allocated < BUFFERS:
+            self._allocated += 1
             return normalize.buffer(count)
         returned = self._free.get()
         if returned is None:
@@ -43,25 +43,25 @@ class Handover:
         return buffer if len(buffer) >= count else normalize.buffer(count)
 
     def ready(self, buffer: Tensor, count: int, labels: Tensor, stream: Any) -> None:
-        """Hands over a full buffer."""
+        """Hand over a full buffer."""
         self._ready.put((buffer, count, labels, stream.record_event() if stream is not None else None))
 
     def finish(self) -> None:
-        """There are no more."""
+        """Report that there are no more."""
         self.finished = True
         self._ready.put(None)
 
     def fail(self, error: Exception) -> None:
-        """There are no more, and why."""
+        """Report why there are no more."""
         self._ready.put(error)
 
     def end(self) -> None:
-        """No more is wanted."""
+        """Report that no more is wanted."""
         self.ended = True
         self._free.put(None)
 
     def batches(self) -> Iterator[Batch]:
-        """Full buffers, each good until the next is asked for."""
+        """Yield full buffers, each valid until the next is requested."""
         while (item := self._ready.get()) is not None:
             if isinstance(item, Exception):
                 raise item
@@ -69,7 +69,7 @@ class Handover:
             if filled is not None:
                 current = torch.cuda.current_stream(buffer.device)
                 current.wait_event(filled)
-                for each in (buffer, labels):  # not to be given to others before what is queued here has read it
+                for each in (buffer, labels):  # so that neither is reused before the work queued here has read it
                     each.record_stream(current)
             yield buffer[:count], labels
             used = torch.cuda.current_stream(buffer.device).record_event() if filled is not None else None

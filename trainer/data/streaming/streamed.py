@@ -1,4 +1,4 @@
-"""Pictures too many for memory: read, decoded and cropped by worker processes as they are needed."""
+"""Images too many for memory: worker processes read, decode and crop them as they are needed."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,38 +12,38 @@ from trainer.data.batches.augment import Augmentation, cut_out, draw
 from trainer.data.batches.normalize import Normalize
 from trainer.data.batches.protocols import Batch
 from trainer.data.batches.sampling import Epoch, generator
-from trainer.data.streaming.decode import Chunk, Pictures
+from trainer.data.streaming.decode import Chunk, ImageDataset
 from trainer.data.streaming.feed import Feed
 from trainer.data.streaming.worker_tuning import Trial, Tuning
 
 CHUNK = 16
-"""Pictures that a worker is given at once: some 20 ms of work, of which handing over is a hundredth, and small enough
-for all workers to share in a batch."""
+"""Images in a worker's unit of work: some 20 ms, of which delivering them takes a hundredth, and few enough for all
+workers to share a batch."""
 TEST_BATCH = 128
-"""Pictures per forward pass of an evaluation."""
+"""Images per forward pass of an evaluation."""
 Agree = Callable[[float], float]
-"""The largest of all ranks' values; a collective."""
+"""Returns the largest of all ranks' values; a collective."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """How the number of workers was found."""
+    """The number of workers chosen, and what it was chosen by."""
 
     workers: int
     rates: dict[int, float]
-    """Pictures per second of all ranks together in the best trial of each number."""
+    """Images per second of all ranks together in the best trial of each number."""
 
 
 def chunked(
-    pictures: Sequence[int], batch: int, crops: list[list[float]] | None = None, flips: list[bool] | None = None
+    indices: Sequence[int], batch: int, crops: list[list[float]] | None = None, flips: list[bool] | None = None
 ) -> Iterator[Chunk]:
-    """Cuts pictures into batches, and these into chunks; the last batch may be smaller."""
-    for start in range(0, len(pictures), batch):
-        end = min(start + batch, len(pictures))
+    """Cut images into batches, and batches into chunks; the last batch may be smaller."""
+    for start in range(0, len(indices), batch):
+        end = min(start + batch, len(indices))
         for first in range(start, end, CHUNK):
             part = slice(first, min(first + CHUNK, end))
             yield Chunk(
-                pictures=list(pictures[part]),
+                indices=list(indices[part]),
                 place=first - start,
                 batch=end - start,
                 crops=None if crops is None else crops[part],
@@ -52,11 +52,11 @@ def chunked(
 
 
 class StreamedTraining:
-    """Training pictures in random order, with a crop and a side drawn for each."""
+    """Training images in random order, with a random crop and side for each."""
 
     def __init__(
         self,
-        pictures: Pictures,
+        dataset: ImageDataset,
         normalize: Normalize,
         *,
         augmentation: Augmentation,
@@ -65,41 +65,41 @@ class StreamedTraining:
         workers: int | None,
         agree: Agree,
         say: Callable[[str], None],
-        chosen: Callable[[Choice], None],
+        report: Callable[[Choice], None],
     ) -> None:
-        """`cores`: free for this rank, the same number on all; `workers`: None = found while training.
+        """`cores`: free for this rank, the same number on all ranks; `workers`: None = found while training.
 
-        `say` is told of unreadable files, `chosen` of what was found.
+        `say` receives a line for each unreadable file, `report` the number of workers once it is chosen.
         """
-        self._pictures, self._normalize = pictures, normalize
+        self._dataset, self._normalize = dataset, normalize
         self._augmentation, self._seed = augmentation, seed
-        self._cores, self._fixed, self._agree, self._chosen = cores, workers, agree, chosen
-        self._feed = Feed(pictures, normalize, say=say)
+        self._cores, self._fixed, self._agree, self._report = cores, workers, agree, report
+        self._feed = Feed(dataset, normalize, say=say)
         self._tuning: Tuning | None = None
         first = generator("flips", seed)
-        self._first_flips = torch.rand(len(pictures.files), generator=first) < 0.5
+        self._first_flips = torch.rand(len(dataset.files), generator=first) < 0.5
 
     def __len__(self) -> int:
-        return len(self._pictures.files)
+        return len(self._dataset.files)
 
     @property
     def workers(self) -> int:
-        """The number of workers as far as it is known."""
+        """The number of workers, as far as it is known."""
         guess = self._cores if self._fixed is None else self._fixed
         return self._tuning.workers if self._tuning else guess
 
     @property
     def settled(self) -> bool:
-        """Whether no other number of workers will be tried."""
+        """Whether the number of workers is final."""
         return self._fixed is not None or (self._tuning is not None and self._tuning.settled)
 
     def close(self) -> None:
-        """Ends the workers."""
+        """End the workers."""
         self._feed.close()
 
     def epoch(self, epoch: Epoch) -> Iterator[Batch]:
-        """The batches of one rank's forward/backward passes. Every draw follows from seed, epoch and place in it."""
-        order, crops, flips, holes = self._drawn(epoch)
+        """Yield the batches of one rank's passes. Each draw follows from the seed, the epoch and the place in it."""
+        order, crops, flips, holes = self._draw(epoch)
         batch = epoch.plan.micro_batch
         position = 0
         for images, labels in self._tuned(order, crops, flips, epoch):
@@ -110,9 +110,9 @@ class StreamedTraining:
             yield images, labels
 
     def example(self, count: int) -> Batch:
-        """Any `count` of the pictures, uncropped but for the margins."""
+        """Return any `count` of the images, cropped at the margins only."""
         numbers = [number % len(self) for number in range(count)]
-        feed = Feed(self._pictures, self._normalize, say=lambda _: None)
+        feed = Feed(self._dataset, self._normalize, say=lambda _: None)
         batches = feed.batches(chunked(numbers, count), self.workers)
         try:
             images, labels = next(batches)
@@ -121,15 +121,15 @@ class StreamedTraining:
             batches.close()
             feed.close()
 
-    def _drawn(self, epoch: Epoch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """This rank's pictures from the first step on, (n,), with crops (n, 4), flips (n,) and cutouts' centres."""
+    def _draw(self, epoch: Epoch) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return this rank's indices from the first step on, (n,), with crops (n, 4), flips (n,), cutouts' centres."""
         generator = epoch.generator()
         order = torch.randperm(len(self), generator=generator)
         crops = torch.rand(len(self), 4, generator=generator)
         drawn = draw(
             self._augmentation,
             order,
-            size=(self._pictures.size, self._pictures.size),
+            size=(self._dataset.size, self._dataset.size),
             epoch=epoch.number,
             first_flips=self._first_flips,
             generator=generator,
@@ -139,9 +139,9 @@ class StreamedTraining:
         return epoch.mine(order), epoch.mine(crops), flips, holes
 
     def _tuned(self, order: Tensor, crops: Tensor, flips: Tensor | None, epoch: Epoch) -> Iterator[Batch]:
-        """All batches, by trial after trial of a number of workers until one is chosen."""
+        """Yield all batches, in trial after trial of a number of workers until one is chosen."""
         batch = epoch.plan.micro_batch
-        tuning = self._tuning = self._tuning or self._begun(epoch)
+        tuning = self._tuning = self._tuning or self._start_tuning(epoch)
         first, end = 0, len(order)
 
         def chunks(first: int, end: int) -> Iterator[Chunk]:
@@ -152,80 +152,80 @@ class StreamedTraining:
 
         while trial := tuning.trial((end - first) // batch):
             last = first + trial.batches * batch
-            yield from self._tried(trial, self._feed.batches(chunks(first, last), trial.workers), epoch)
+            yield from self._trial_batches(trial, self._feed.batches(chunks(first, last), trial.workers), epoch)
             first = last
         if first < end:
             yield from self._feed.batches(chunks(first, end), tuning.workers)
 
-    def _begun(self, epoch: Epoch) -> Tuning:
+    def _start_tuning(self, epoch: Epoch) -> Tuning:
         plan = epoch.plan
         on_cpu = float(self._normalize.device.type == "cpu")
         return Tuning(
             cores=self._cores,
-            # Of any rank: all have to try the same numbers, though some compute on GPUs and others don't.
+            # On any rank: all have to try the same numbers, even if some compute on GPUs and others don't.
             competes=self._fixed is None and self._agree(on_cpu) > 0,
             chunks=-(-plan.micro_batch // CHUNK),
             epoch=epoch.steps(len(self)) * plan.accumulate,
             fixed=self._fixed,
         )
 
-    def _tried(self, trial: Trial, batches: Iterator[Batch], epoch: Epoch) -> Iterator[Batch]:
-        """A trial's batches; what they tell is noted as the last one measured comes.
+    def _trial_batches(self, trial: Trial, batches: Iterator[Batch], epoch: Epoch) -> Iterator[Batch]:
+        """Yield a trial's batches, and note the result when the last measured one arrives.
 
-        Not after the last: whoever wants just an epoch's batches never asks for what comes then.
+        Not after the last batch: a caller that wants one epoch's batches never requests more.
         """
         assert self._tuning is not None
         since, waited, last = time.monotonic(), 0.0, trial.skipped + trial.measured
         for number in range(1, trial.batches + 1):
-            asked = time.monotonic()
+            since_request = time.monotonic()
             batch = next(batches)
             now = time.monotonic()
             if number > trial.skipped:
-                waited += now - asked
+                waited += now - since_request
             if number == last:
-                self._found(trial, now - since, waited, epoch.plan)
+                self._record(trial, now - since, waited, epoch.plan)
             if number == trial.skipped:
                 since = now
             yield batch
-        next(batches, None)  # lets it see its end, so that its workers can go on
+        next(batches, None)  # lets it reach its end, so that its workers can continue
 
-    def _found(self, trial: Trial, seconds: float, waited: float, plan: BatchPlan) -> None:
+    def _record(self, trial: Trial, seconds: float, waited: float, plan: BatchPlan) -> None:
         tuning = self._tuning
         assert tuning is not None
-        tuning.found(trial, seconds=self._agree(seconds), waited=self._agree(waited))
+        tuning.record(trial, seconds=self._agree(seconds), waited=self._agree(waited))
         if tuning.settled:
             per_batch = plan.micro_batch * plan.world_size
-            rates = {workers: max(found) * per_batch for workers, found in tuning.rates.items()}
-            self._chosen(Choice(workers=tuning.workers, rates=rates))
+            rates = {workers: max(trials) * per_batch for workers, trials in tuning.rates.items()}
+            self._report(Choice(workers=tuning.workers, rates=rates))
 
 
 class StreamedTest:
-    """Test pictures, each its middle, in a fixed order."""
+    """The middles of test images, in a fixed order."""
 
     def __init__(
         self,
-        pictures: Pictures,
+        dataset: ImageDataset,
         normalize: Normalize,
         *,
         workers: Callable[[], int],
         say: Callable[[str], None],
     ) -> None:
-        """`workers`: how many an evaluation starts, and ends again: between evaluations they would only be idle."""
-        self._pictures, self._normalize, self._workers = pictures, normalize, workers
-        self._say, self._told = say, set[str]()
+        """`workers`: how many an evaluation starts. It ends them, too: between evaluations they would only idle."""
+        self._dataset, self._normalize, self._workers = dataset, normalize, workers
+        self._say, self._reported = say, set[str]()
 
     def __len__(self) -> int:
-        return len(self._pictures.files)
+        return len(self._dataset.files)
 
     def share(self, rank: int, world_size: int, count: int) -> Iterator[Batch]:
-        """Every `world_size`-th of the first `count` pictures, from the `rank`-th on."""
-        feed = Feed(self._pictures, self._normalize, say=self._say_once)
+        """Yield every `world_size`-th of the first `count` images, from the `rank`-th on."""
+        feed = Feed(self._dataset, self._normalize, say=self._say_once)
         try:
             yield from feed.batches(chunked(range(rank, count, world_size), TEST_BATCH), self._workers())
         finally:
             feed.close()
 
     def _say_once(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+        if line not in self._reported:
+            self._reported.add(line)
             self._say(line)

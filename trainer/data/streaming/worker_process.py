@@ -10,22 +10,22 @@ import torch
 
 
 def start_server() -> None:
-    """Starts the process that workers are forked from, in the background: it imports torch and torchvision first."""
+    """Start, in the background, the process that workers are forked from: it imports torch and torchvision first."""
     multiprocessing.set_forkserver_preload(["trainer.data.streaming.worker_server"])
     forkserver.ensure_running()
 
 
 def prepare_worker(number: int) -> None:
-    """Called in each worker before its first chunk."""
+    """Prepare a worker before its first chunk. Torch's loader calls this in each worker."""
     del number
-    for each in (signal.SIGINT, signal.SIGTERM):  # again, should the server not have been ours
+    for each in (signal.SIGINT, signal.SIGTERM):  # again, in case the server wasn't ours
         signal.signal(each, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when the trainer is gone: its parent, by the kernel's reckoning, is the server."""
+    """End this worker when the trainer is gone. For the kernel, its parent is the server, not the trainer."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

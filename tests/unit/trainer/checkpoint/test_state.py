@@ -54,7 +54,7 @@ def test_everything_the_next_step_depends_on_comes_back() -> None:
     step(parts)
     progress = replace(START, step=7, position=7)
     content = saved(parts, progress)
-    step(parts)  # draws its pictures from the generator, whose state is part of the checkpoint
+    step(parts)  # draws its images from the generator, whose state is part of the checkpoint
     other = make()
     assert restore(content, other, START, ALONE, seed=0, say=print) == progress
     step(other)

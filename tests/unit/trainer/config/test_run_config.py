@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.config import flags as flag_values
 from trainer.config.run_config import Config, parse, strategy, validate_world
 from trainer.errors import UserError
 
@@ -27,6 +29,14 @@ def test_is_free_of_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_every_flag_is_in_one_section_under_its_own_name() -> None:
+    sections = [field.type for field in fields(Config) if is_dataclass(field.type)]
+    names = [field.name for section in sections for field in fields(section)]
+    assert len(names) == len(set(names))
+    flags = set(flag_values.values([])) - {"data", "debug"}  # data: `own_copy`; debug: read before anything is parsed
+    assert flags <= {*names, "recipe", "model", "seed"}
+
+
 def test_defaults_come_from_the_launcher() -> None:
     env = {
         "RUN_DIR": "/r",
@@ -38,16 +48,21 @@ def test_defaults_come_from_the_launcher() -> None:
         "RINGMASTER_JOB": "night",
     }
     config = parse([], env)
-    assert (config.run_dir, config.data_dir, config.checkpoint_dir) == (Path("/r"), Path("/d"), Path("/c"))
-    assert (config.own_copy, config.backend, config.planned_gpus, config.job) == (Path("/own"), "gloo", 2, "night")
+    assert (config.output.run_dir, config.data.data_dir, config.output.checkpoint_dir) == (
+        Path("/r"),
+        Path("/d"),
+        Path("/c"),
+    )
+    assert (config.data.own_copy, config.output.job) == (Path("/own"), "night")
+    assert (config.distributed.backend, config.distributed.planned_gpus) == ("gloo", 2)
 
 
 def test_flags_win_over_the_launcher() -> None:
     flags = ["--run-dir", "a", "--data-dir", "b", "--data", "c", "--backend", "nccl"]
     env = {"RUN_DIR": "/r", "DATA_DIR": "/d", "RINGMASTER_DATA": "/own", "RINGMASTER_BACKEND": "gloo"}
     config = parse(flags, env)
-    assert (config.run_dir, config.data_dir, config.own_copy) == (Path("a"), Path("b"), Path("c"))
-    assert config.backend == "nccl"
+    assert (config.output.run_dir, config.data.data_dir, config.data.own_copy) == (Path("a"), Path("b"), Path("c"))
+    assert config.distributed.backend == "nccl"
 
 
 @pytest.mark.parametrize("flag", NUMBERS)
@@ -108,7 +123,7 @@ def test_strategy_and_ranks(strategy: str, ranks: int, fine: bool) -> None:
         assert caught.value.exit_code == 2
 
 
-def test_models_of_torchvision_go_by_name_and_a_typo_is_told_what_is_near() -> None:
+def test_models_of_torchvision_go_by_name_and_a_typo_gets_suggestions() -> None:
     assert parse(["--model", "resnet50"], {}).model == "resnet50"
     with pytest.raises(UserError, match="resnet50"):
         parse(["--model", "resnet5O"], {})
@@ -118,7 +133,7 @@ def test_models_of_torchvision_go_by_name_and_a_typo_is_told_what_is_near() -> N
     ("flags", "meant"), [([], "auto"), (["--compile"], "on"), (["--compile", "graphs", "--seed", "1"], "graphs")]
 )
 def test_compile_may_stand_alone(flags: list[str], meant: str) -> None:
-    assert parse(flags, {}).compile == meant
+    assert parse(flags, {}).compute.compile == meant
 
 
 @pytest.mark.parametrize("how", ["on", "graphs"])

@@ -11,7 +11,7 @@ counts = st.integers(1, 64)
 
 @given(batch=st.integers(1, 10_000), ranks=counts, accumulate=counts)
 def test_strong_scaling_keeps_the_batch_but_for_rounding(batch: int, ranks: int, accumulate: int) -> None:
-    config = parse([f"--batch-size={batch}", f"--accumulate={accumulate}"], {})
+    config = parse([f"--batch-size={batch}", f"--accumulate={accumulate}"], {}).batch
     plan = plan_batch(config, world_size=ranks)
     parts = ranks * accumulate
     assert plan.global_batch == plan.micro_batch * parts > 0
@@ -21,22 +21,25 @@ def test_strong_scaling_keeps_the_batch_but_for_rounding(batch: int, ranks: int,
 
 def test_weak_scaling_multiplies_the_batch_and_the_learning_rate() -> None:
     config = parse(["--scaling", "weak", "--batch-size", "64"], {})
-    one, four = (plan_batch(config, world_size=ranks).global_batch for ranks in (1, 4))
+    one, four = (plan_batch(config.batch, world_size=ranks).global_batch for ranks in (1, 4))
     assert (one, four) == (64, 256)
-    assert learning_rate(config, four)[0] == pytest.approx(4 * learning_rate(config, one)[0])
+    assert learning_rate(config.optimization, config.model, four)[0] == pytest.approx(
+        4 * learning_rate(config.optimization, config.model, one)[0]
+    )
 
 
 def test_learning_rate_rules() -> None:
-    assert learning_rate(parse([], {}), 512)[0] == pytest.approx(2 * learning_rate(parse([], {}), 256)[0])
-    adamw = parse(["--optimizer", "adamw"], {})
-    assert learning_rate(adamw, 1024)[0] == pytest.approx(2 * learning_rate(adamw, 256)[0])
-    assert learning_rate(parse(["--lr", "0.3"], {}), 1024) == (0.3, "lr 0.3 as given")
+    sgd = parse([], {}).optimization
+    assert learning_rate(sgd, "small-cnn", 512)[0] == pytest.approx(2 * learning_rate(sgd, "small-cnn", 256)[0])
+    adamw = parse(["--optimizer", "adamw"], {}).optimization
+    assert learning_rate(adamw, "small-cnn", 1024)[0] == pytest.approx(2 * learning_rate(adamw, "small-cnn", 256)[0])
+    assert learning_rate(parse(["--lr", "0.3"], {}).optimization, "small-cnn", 1024) == (0.3, "lr 0.3 as given")
 
 
 def test_steps() -> None:
     assert steps_per_epoch(1000, 256) == 3
-    assert total_steps(parse(["--epochs", "2"], {}), 3) == 6
-    assert total_steps(parse(["--epochs", "2", "--max-steps", "4"], {}), 3) == 4
+    assert total_steps(parse(["--epochs", "2"], {}).training, 3) == 6
+    assert total_steps(parse(["--epochs", "2", "--max-steps", "4"], {}).training, 3) == 4
     with pytest.raises(UserError, match="at most 100"):
         steps_per_epoch(100, 101)
 

@@ -13,7 +13,7 @@ import os, sys, torch
 from trainer.distributed import affinity
 from trainer.config.run_config import parse
 from trainer.distributed.world import join, leave
-world = join(parse([], {}))
+world = join(parse([], {}).distributed)
 torch.ones(4096, 64).sum()  # the pool of threads is there before
 seat = affinity.take(world, sys.argv[1])
 threads = {frozenset(os.sched_getaffinity(int(name))) for name in os.listdir("/proc/self/task")}
@@ -23,7 +23,7 @@ leave()
 
 
 def seats(bind: str, ranks: int) -> list[tuple[int, tuple[int, ...] | None, list[list[int]]]]:
-    """What each of so many ranks, all nodes of their own on this machine, says of its place."""
+    """Return the seat of each of this many ranks, which are nodes of their own on this machine."""
     shared = {"WORLD_SIZE": str(ranks), "GROUP_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
     environment = {**os.environ, **shared, "MASTER_PORT": str(20000 + os.getpid() % 10000), "OMP_NUM_THREADS": "2"}
     processes = [

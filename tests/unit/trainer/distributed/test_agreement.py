@@ -1,4 +1,4 @@
-"""Ranks that agree, as processes of one test that takes their part in turn."""
+"""Ranks that agree; each test plays them in turn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class _Work:
 
 @dataclass
 class _Line:
-    """An all-reduce of two ranks that are called in turn, rank 0 first: both have sent when the first of them waits."""
+    """An all-reduce of two ranks called in turn, rank 0 first: both have sent when the first one waits."""
 
     sent: list[Tensor] = field(default_factory=list)
 

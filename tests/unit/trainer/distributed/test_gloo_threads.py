@@ -1,4 +1,4 @@
-"""Gloo's threads let those that compute and send go first."""
+"""Gloo's threads give way to threads that compute and send."""
 
 import os
 import threading
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="s
 
 
 def _classes() -> dict[str, set[int]]:
-    """Scheduling classes of this process's threads, by name."""
+    """Return the scheduling classes of this process's threads, by name."""
     found: dict[str, set[int]] = {}
     for task in Path("/proc/self/task").iterdir():
         found.setdefault((task / "comm").read_text().strip(), set()).add(os.sched_getscheduler(int(task.name)))

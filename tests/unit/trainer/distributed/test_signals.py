@@ -20,7 +20,7 @@ time.sleep(60)
 
 
 def test_the_first_signal_is_remembered_and_a_later_one_ends_the_process() -> None:
-    """Its patience is over when the test says so: a machine that stalls can't end it."""
+    """The test decides when patience is over, so a machine that stalls can't end it."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", CODE], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None and process.stdout is not None

@@ -32,7 +32,7 @@ def world(rank: int, world_size: int) -> World:
     ],
 )
 def test_planned_gpus_that_torch_does_not_see(flags: list[str], backend: str, gpus: str, code: int | None) -> None:
-    config = parse(flags, {"RINGMASTER_GPUS": gpus, "RINGMASTER_BACKEND": backend})
+    config = parse(flags, {"RINGMASTER_GPUS": gpus, "RINGMASTER_BACKEND": backend}).distributed
     if code is None:
         assert join(config, {}).device.type == "cpu"
     else:
@@ -41,7 +41,7 @@ def test_planned_gpus_that_torch_does_not_see(flags: list[str], backend: str, gp
         assert caught.value.exit_code == code
 
 
-def test_strategy_none_is_refused_by_rank_0_aloud_and_by_the_others_silently() -> None:
+def test_strategy_none_is_refused_by_rank_0_with_a_message_and_by_the_others_silently() -> None:
     config = parse(["--strategy", "none"], {})
     with pytest.raises(UserError, match="--strategy"):
         refuse_world(config, {"RANK": "0", "WORLD_SIZE": "2"})
@@ -54,7 +54,7 @@ def test_strategy_none_is_refused_by_rank_0_aloud_and_by_the_others_silently() -
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without GPU")
 def test_data_parallel_without_gpus_is_refused() -> None:
     with pytest.raises(UserError, match="n/a without GPUs") as caught:
-        join(parse(["--strategy", "dp"], {}), {})
+        join(parse(["--strategy", "dp"], {}).distributed, {})
     assert caught.value.exit_code == 2
 
 

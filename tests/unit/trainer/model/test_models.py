@@ -11,7 +11,7 @@ from trainer.model import models
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32)])
-def test_every_model_takes_both_kinds_of_pictures(name: str, channels: int, size: int) -> None:
+def test_every_model_takes_both_kinds_of_images(name: str, channels: int, size: int) -> None:
     model = models.build(name, channels=channels, size=size, classes=10)
     assert model(torch.randn(2, channels, size, size)).shape == (2, 10)
     assert (name, "sgd") in REFERENCE_LR and (name, "adamw") in REFERENCE_LR
@@ -44,13 +44,13 @@ def test_an_airbench_group_begins_by_passing_its_channels_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["tutorial-cnn", "airbench-cnn"])
-def test_pictures_too_small_for_a_model_are_refused_before_training(name: str) -> None:
-    with pytest.raises(UserError, match=re.escape(f"{name} can't take pictures of 8 x 8 pixels")) as caught:
+def test_images_too_small_for_a_model_are_refused_before_training(name: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"{name} can't take images of 8 x 8 pixels")) as caught:
         models.build(name, channels=3, size=8, classes=10)
     assert caught.value.exit_code == 2
 
 
-def test_large_pictures_are_whitened_from_a_few() -> None:
+def test_large_images_are_whitened_from_a_few() -> None:
     asked: list[int] = []
 
     class Train:

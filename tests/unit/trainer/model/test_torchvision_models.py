@@ -35,7 +35,7 @@ def test_they_take_other_sizes_and_channels(name: str, channels: int, size: int)
 
 @pytest.mark.parametrize(("name", "size"), [("vit_b_16", 28), ("alexnet", 28), ("maxvit_t", 64), ("inception_v3", 64)])
 def test_a_size_that_a_model_cant_take_is_refused(name: str, size: int) -> None:
-    with pytest.raises(UserError, match=f"--model: {name} can't take pictures of {size} x {size} pixels") as raised:
+    with pytest.raises(UserError, match=f"--model: {name} can't take images of {size} x {size} pixels") as raised:
         models.build(name, channels=3, size=size, classes=10)
     assert raised.value.exit_code == 2
 
@@ -60,7 +60,7 @@ def test_resnets_have_the_stem_for_the_size(size: int, kernel: int) -> None:
 
 
 def test_the_learning_rate_of_an_untuned_model_is_said_to_be_a_usual_one() -> None:
-    lr, rule = learning_rate(parse(["--model", "resnet50"], {}), 512)
+    lr, rule = learning_rate(parse([], {}).optimization, "resnet50", 512)
     assert lr == pytest.approx(0.2)
     assert "not tuned for resnet50" in rule
-    assert "not tuned" not in learning_rate(parse([], {}), 512)[1]
+    assert "not tuned" not in learning_rate(parse([], {}).optimization, "fast-cnn", 512)[1]

@@ -104,7 +104,7 @@ def test_what_is_missing_is_a_dash() -> None:
 
 
 @pytest.mark.parametrize("tail", ["line one\nline <two>", ["line one", "line <two>"], ["line one\n", "line <two>\n"]])
-def test_a_failure_is_told_with_everything_that_is_known(tail: object) -> None:
+def test_a_failure_is_shown_with_everything_that_is_known(tail: object) -> None:
     failure = {
         "node": "node2", "rank": 0, "exit_code": None, "signal": "SIGKILL", "reason": "out of memory", "log_tail": tail,
         "hint": "a smaller batch",

@@ -1,4 +1,4 @@
-"""What metrics.jsonl amounts to, whoever wrote it."""
+"""The figures in metrics.jsonl, whoever wrote it."""
 
 import json
 import subprocess

@@ -32,41 +32,41 @@ def _setting(count: int) -> tuple[nn.Module, Resident, float, float]:
 
 
 @pytest.mark.parametrize("count", [1, 499, 501, 1003])
-def test_the_score_is_that_of_all_pictures(count: int) -> None:
-    model, pictures, loss, accuracy = _setting(count)
-    score = evaluate(model, pictures, ALONE, FP32, limit=None)
+def test_the_score_is_that_of_all_images(count: int) -> None:
+    model, data, loss, accuracy = _setting(count)
+    score = evaluate(model, data, ALONE, FP32, limit=None)
     assert score.loss == pytest.approx(loss, rel=1e-5) and score.accuracy == pytest.approx(accuracy)
     assert model.training
 
 
 def test_shares_of_any_number_of_ranks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, pictures, loss, accuracy = _setting(1003)
+    model, data, loss, accuracy = _setting(1003)
     shares: list[torch.Tensor] = []
     monkeypatch.setattr(world.dist, "all_reduce", lambda values, group: shares.append(values.clone()))
     for rank in range(3):
-        evaluate(model, pictures, replace(ALONE, rank=rank, world_size=3), FP32, limit=None)
+        evaluate(model, data, replace(ALONE, rank=rank, world_size=3), FP32, limit=None)
     total = (sum(shares, torch.zeros(2, dtype=torch.float64)) / 1003).tolist()
     assert total == [pytest.approx(loss, rel=1e-5), pytest.approx(accuracy)]
 
 
 def test_the_limit_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, pictures, _, _ = _setting(50)
-    limited = evaluate(model, pictures, ALONE, FP32, limit=20)
-    taken = torch.cat([labels for _, labels in pictures.share(0, 1, 20)])
+    model, data, _, _ = _setting(50)
+    limited = evaluate(model, data, ALONE, FP32, limit=20)
+    taken = torch.cat([labels for _, labels in data.share(0, 1, 20)])
     assert len(taken) == 20
     monkeypatch.setattr(Resident, "__len__", lambda self: 20)
-    assert limited == evaluate(model, pictures, ALONE, FP32, limit=None)
+    assert limited == evaluate(model, data, ALONE, FP32, limit=None)
 
 
-def test_both_sides_of_a_picture_count_where_it_is_asked_for() -> None:
-    model, pictures, _, _ = _setting(40)
-    plain = evaluate(model, pictures, ALONE, FP32, limit=None)
-    both = evaluate(model, pictures, ALONE, FP32, limit=None, sides="flip")
+def test_both_sides_of_an_image_count_where_it_is_asked_for() -> None:
+    model, data, _, _ = _setting(40)
+    plain = evaluate(model, data, ALONE, FP32, limit=None)
+    both = evaluate(model, data, ALONE, FP32, limit=None, augmentation="flip")
 
     class Symmetric(nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             logits: torch.Tensor = (model(images) + model(images.flip(-1))) / 2
             return logits
 
-    same = evaluate(Symmetric(), pictures, ALONE, FP32, limit=None)
+    same = evaluate(Symmetric(), data, ALONE, FP32, limit=None)
     assert both.loss == pytest.approx(same.loss) and both.accuracy == same.accuracy and both.loss != plain.loss

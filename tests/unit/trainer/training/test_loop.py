@@ -119,7 +119,7 @@ def test_resume_from_another_run(train: Train, tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_another_global_batch_goes_on_as_many_pictures_later(train: Train, tmp_path: Path) -> None:
+def test_another_global_batch_goes_on_as_many_images_later(train: Train, tmp_path: Path) -> None:
     train("--max-steps", "6", name="old")
     train("--epochs", "1", "--batch-size", "1000", "--resume", str(tmp_path / "old"), name="new")
     assert records(tmp_path / "new", "resume")[0]["step"] == 6 * 512 // 1000
@@ -130,7 +130,7 @@ def test_nothing_left_to_train_is_fine(train: Train, tmp_path: Path) -> None:
     assert records(tmp_path / "run", "done")[-1]["step"] == 8
 
 
-def test_fewer_pictures_than_a_batch(train: Train) -> None:
+def test_fewer_images_than_a_batch(train: Train) -> None:
     with pytest.raises(UserError, match="--batch-size") as caught:
         train("--batch-size", "5000")
     assert caught.value.exit_code == 2

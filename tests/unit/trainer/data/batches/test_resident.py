@@ -1,4 +1,4 @@
-"""Pictures in memory: what comes out is what a loop over single pictures would make."""
+"""Images in memory: batches equal those of a loop over single images."""
 
 import pytest
 import torch
@@ -38,8 +38,8 @@ def _epoch(number: int = 0, *, ranks: int = 1, rank: int = 0, per_rank: int = 4,
     return Epoch(plan=plan, rank=rank, seed=1, number=number, first_step=first_step)
 
 
-def _batches(pictures: Resident, epoch: Epoch) -> list[tuple[Tensor, Tensor]]:
-    return [(images.clone(), labels.clone()) for images, labels in pictures.epoch(epoch)]
+def _batches(resident: Resident, epoch: Epoch) -> list[tuple[Tensor, Tensor]]:
+    return [(images.clone(), labels.clone()) for images, labels in resident.epoch(epoch)]
 
 
 def test_batches_are_normalized_per_channel() -> None:
@@ -47,7 +47,7 @@ def test_batches_are_normalized_per_channel() -> None:
     values = images.double() / 255
     mean, std = values.mean((0, 2, 3)), values.std((0, 2, 3))
     for memory_format in (torch.contiguous_format, torch.channels_last):
-        pictures = Resident(
+        resident = Resident(
             images,
             torch.arange(50),
             mean=mean.tolist(),
@@ -55,7 +55,7 @@ def test_batches_are_normalized_per_channel() -> None:
             device=CPU,
             memory_format=memory_format,
         )
-        batch, labels = pictures.batch(torch.arange(50).flip(0), NOTHING_DRAWN)
+        batch, labels = resident.batch(torch.arange(50).flip(0), NOTHING_DRAWN)
         expected = (values.flip(0) - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1)
         assert batch.dtype == torch.float32 and labels.tolist() == list(range(49, -1, -1))
         assert batch.is_contiguous(memory_format=memory_format)
@@ -65,7 +65,7 @@ def test_batches_are_normalized_per_channel() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("shift", [0, 2])
-def test_windows_are_crops_of_the_padded_picture(channels: int, mirrored: bool, shift: int) -> None:
+def test_windows_are_crops_of_the_padded_image(channels: int, mirrored: bool, shift: int) -> None:
     images = _pixels(9, channels)
     windows = Windows(images, shift=shift, mirrored=mirrored, device=CPU)
     generator = torch.Generator().manual_seed(4)
@@ -74,11 +74,11 @@ def test_windows_are_crops_of_the_padded_picture(channels: int, mirrored: bool, 
     flipped = torch.tensor([True, False, True, False, True]) if mirrored else None
     taken = windows.take(indices, corner if shift else None, flipped)
     for place, index in enumerate(indices.tolist()):
-        picture = pad(images[index], (shift,) * 4)
+        image = pad(images[index], (shift,) * 4)
         if flipped is not None and flipped[place]:
-            picture = picture.flip(-1)
+            image = image.flip(-1)
         row, column = corner[place].tolist()
-        assert torch.equal(taken[place], picture[:, row : row + 6, column : column + 5])
+        assert torch.equal(taken[place], image[:, row : row + 6, column : column + 5])
 
 
 def test_the_last_window_ends_with_the_memory() -> None:
@@ -98,14 +98,14 @@ def test_a_cutout_blanks_a_square_and_nothing_else() -> None:
 
 def test_alternating_flips_show_both_sides_in_two_epochs() -> None:
     images = _pixels(40, 1)
-    pictures = _resident(images, Augmentation(flip="alternate"))
+    resident = _resident(images, Augmentation(flip="alternate"))
     sides = []
     for number in range(4):
         seen = torch.zeros(40, dtype=torch.bool)
-        for batch, labels in _batches(pictures, _epoch(number)):
-            for picture, index in zip(batch, labels.tolist(), strict=True):
-                mirrored = torch.equal(picture.byte(), images[index].flip(-1))
-                assert mirrored or torch.equal(picture.byte(), images[index])
+        for batch, labels in _batches(resident, _epoch(number)):
+            for image, index in zip(batch, labels.tolist(), strict=True):
+                mirrored = torch.equal(image.byte(), images[index].flip(-1))
+                assert mirrored or torch.equal(image.byte(), images[index])
                 seen[index] = mirrored
         sides.append(seen)
     assert torch.equal(sides[0], ~sides[1]) and torch.equal(sides[0], sides[2]) and torch.equal(sides[1], sides[3])
@@ -132,9 +132,9 @@ def test_random_flips_are_drawn_anew() -> None:
 
 def test_all_ranks_together_see_what_one_rank_sees() -> None:
     everything = Augmentation(shift=2, flip="random", cutout=2)
-    pictures = _resident(_pixels(50, 3), everything)
-    alone = _batches(pictures, _epoch(3, per_rank=12))
-    ranks = [_batches(pictures, _epoch(3, ranks=3, rank=rank, per_rank=4)) for rank in range(3)]
+    resident = _resident(_pixels(50, 3), everything)
+    alone = _batches(resident, _epoch(3, per_rank=12))
+    ranks = [_batches(resident, _epoch(3, ranks=3, rank=rank, per_rank=4)) for rank in range(3)]
     assert len(alone) == len(ranks[0]) == 4
     for step, (images, labels) in enumerate(alone):
         for rank in range(3):
@@ -143,34 +143,34 @@ def test_all_ranks_together_see_what_one_rank_sees() -> None:
 
 
 def test_an_epoch_entered_in_the_middle_goes_on_as_it_would_have() -> None:
-    pictures = _resident(_pixels(50, 1), Augmentation(shift=1, flip="alternate", cutout=3))
-    whole = _batches(pictures, _epoch(1))
-    rest = _batches(pictures, _epoch(1, first_step=5))
+    resident = _resident(_pixels(50, 1), Augmentation(shift=1, flip="alternate", cutout=3))
+    whole = _batches(resident, _epoch(1))
+    rest = _batches(resident, _epoch(1, first_step=5))
     assert len(whole) == 12 and len(rest) == 7
     for (images, labels), (again, their_labels) in zip(whole[5:], rest, strict=True):
         assert torch.equal(images, again) and torch.equal(labels, their_labels)
 
 
-def test_pictures_are_evaluated_as_they_are() -> None:
+def test_images_are_evaluated_as_they_are() -> None:
     images = _pixels(7, 1)
-    pictures = _resident(images, Augmentation(shift=2, flip="alternate", cutout=4))
-    ((batch, labels),) = list(pictures.share(1, 3, 7))
+    resident = _resident(images, Augmentation(shift=2, flip="alternate", cutout=4))
+    ((batch, labels),) = list(resident.share(1, 3, 7))
     assert labels.tolist() == [1, 4] and torch.equal(batch.byte(), images[[1, 4]])
-    example, _ = pictures.example(10)  # more than there are
+    example, _ = resident.example(10)  # more than there are
     assert torch.equal(example[7:].byte(), images[:3])
 
 
-def test_ranks_beyond_the_last_picture_have_none_to_evaluate() -> None:
-    pictures = _resident(_pixels(2, 1))
-    seen = [labels.tolist() for rank in range(4) for _, labels in pictures.share(rank, 4, 1)]
+def test_ranks_beyond_the_last_image_have_none_to_evaluate() -> None:
+    resident = _resident(_pixels(2, 1))
+    seen = [labels.tolist() for rank in range(4) for _, labels in resident.share(rank, 4, 1)]
     assert [label for part in seen for label in part] == [0]
 
 
 def test_a_batch_made_in_an_evaluation_does_not_spoil_training() -> None:
-    pictures = _resident(_pixels(8, 1))
+    resident = _resident(_pixels(8, 1))
     weight = torch.ones(1, requires_grad=True)
     with torch.inference_mode():
-        pictures.batch(torch.arange(4), NOTHING_DRAWN)
-    images, _ = pictures.batch(torch.arange(4), Draws(corner=None, flipped=None, hole=None))
+        resident.batch(torch.arange(4), NOTHING_DRAWN)
+    images, _ = resident.batch(torch.arange(4), Draws(corner=None, flipped=None, hole=None))
     (images * weight).sum().backward()
     assert weight.grad is not None

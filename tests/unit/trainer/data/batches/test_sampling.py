@@ -14,7 +14,7 @@ def _epoch(images: int, ranks: int, per_rank: int, *, epoch: int = 0, first_step
 
 
 @given(per_part=st.integers(1, 5), ranks=st.sampled_from([2, 3, 4, 6]), extra=st.integers(0, 200))
-def test_every_step_sees_the_same_pictures_for_any_number_of_ranks(per_part: int, ranks: int, extra: int) -> None:
+def test_every_step_sees_the_same_images_for_any_number_of_ranks(per_part: int, ranks: int, extra: int) -> None:
     batch = 12 * per_part
     images = batch + extra
     alone = _epoch(images, 1, batch)[0]

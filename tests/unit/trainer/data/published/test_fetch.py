@@ -1,4 +1,4 @@
-"""Where the data comes from: own copies, what is cached, mirrors (played on loopback), and the real package."""
+"""Where the data comes from: own copies, the cache, mirrors (simulated on loopback), and the real package."""
 
 import gzip
 import hashlib
@@ -136,7 +136,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
 
 @pytest.fixture
 def black_hole() -> Iterator[str]:
-    """The address of a server that takes connections and never says a word."""
+    """The address of a server that accepts connections and never sends a byte."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(16)
@@ -218,7 +218,7 @@ def test_an_own_copy_of_the_published_size_with_other_checksums_is_damaged_unles
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = write(tmp_path / "own", idx_files())
-    monkeypatch.setitem(fetch.PUBLISHED_PICTURES, "fashion-mnist", (200, 100))
+    monkeypatch.setitem(fetch.PUBLISHED_IMAGES, "fashion-mnist", (200, 100))
     message = refused("fashion-mnist", tmp_path / "data", own)
     assert "other checksums" in message and "--other-data" in message and "(3)" in message
     fetch.ensure("fashion-mnist", data_dir=tmp_path / "data", own_copy=own, say=lambda line: None, other_data=True)
@@ -274,7 +274,7 @@ def test_the_synthetic_set_needs_nothing_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "files"), [("fashion-mnist", 4), ("cifar10", 1)])
-def test_the_mirror_is_asked_once_and_torchvision_finds_the_files_too(
+def test_the_mirror_is_tried_once_and_torchvision_finds_the_files_too(
     tmp_path: Path, mirror: Mirror, name: str, files: int
 ) -> None:
     assert ensure(name, tmp_path) == []
@@ -321,7 +321,7 @@ def test_a_file_with_another_checksum_is_not_taken(
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_the_second_mirror_is_asked_when_the_first_has_nothing(
+def test_the_second_mirror_is_tried_when_the_first_has_nothing(
     tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FashionMNIST, "mirrors", [f"{mirror.url}empty/", mirror.url])

@@ -51,7 +51,7 @@ def cifar_files(make: Callable[[np.ndarray, list[int]], bytes] = python2_batch) 
     return {name: make(cifar_pixels(), list(range(10))) for name in CIFAR_TRAIN + CIFAR_TEST}
 
 
-def test_idx_pictures_and_labels_come_out_as_written() -> None:
+def test_idx_images_and_labels_come_out_as_written() -> None:
     images, labels = GENERATOR.integers(0, 256, (3, 28, 28), dtype=np.uint8), np.array([9, 0, 4])
     arrays = parse_fashion_mnist(
         idx_files() | {"t10k-images-idx3-ubyte": idx(images), "t10k-labels-idx1-ubyte": idx(labels)}
@@ -71,7 +71,7 @@ def test_idx_pictures_and_labels_come_out_as_written() -> None:
         ("train-images-idx3-ubyte", idx(np.zeros((20, 28, 28))) + b"\0", "promises"),
         ("train-images-idx3-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, *[2**32 - 1] * 3), "promises"),
         ("train-images-idx3-ubyte", idx(np.zeros((20, 32, 32))), "32x32"),
-        ("train-images-idx3-ubyte", idx(np.zeros((19, 28, 28))), "19 pictures"),
+        ("train-images-idx3-ubyte", idx(np.zeros((19, 28, 28))), "19 images"),
         ("t10k-labels-idx1-ubyte", idx(np.full(10, 10)), "labels outside 0 to 9"),
         ("t10k-labels-idx1-ubyte", idx(np.zeros((10, 1))), "not an IDX file"),
         ("t10k-labels-idx1-ubyte", idx(np.zeros(0)), "no list of labels"),

@@ -28,7 +28,7 @@ NAME = "cifar10"
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How a rank's call ended, and what it said."""
+    """How a rank's call ended, and what it printed."""
 
     error: str | None
     code: int
@@ -54,13 +54,13 @@ def put(folder: Path, *, published: bool = True) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What counts: the record and the files it names."""
+    """Return what counts: the record and the files it names."""
     raw = {file: (folder / FORMATS[NAME].folder / file).read_bytes() for file in FORMATS[NAME].files}
     return {"record": (folder / f"{NAME}.json").read_bytes(), **raw}
 
 
 class Mirror:
-    """Stands for the one source CIFAR-10 has: who asked it, and whether it answers which data folder."""
+    """Stands for CIFAR-10's only source: who requested from it, and which data folders it answers."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -91,7 +91,7 @@ Ranks = Callable[..., list[End]]
 
 @pytest.fixture
 def ranks(tmp_path: Path, mirror: Mirror) -> Iterator[Ranks]:
-    """Runs the ranks of nodes with these data folders; returns how each ended."""
+    """Run the ranks of nodes with these data folders; return how each ended."""
     processes: list[multiprocessing.process.BaseProcess] = []
 
     def run(*folders: Path, per_node: int = 1) -> list[End]:
@@ -129,7 +129,7 @@ def _one_rank(env: dict[str, str], folder: Path, report: Path) -> None:
     os.environ.update(env)
     said: list[str] = []
     error, code = None, 0
-    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}))
+    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}).distributed)
     try:
         sharing.bring_everywhere(NAME, data_dir=folder, world=world, say=said.append)
     except UserError as caught:
@@ -259,19 +259,19 @@ def test_what_comes_damaged_is_not_stored(
 ) -> None:
     real = sharing._announce
 
-    def other(announced: sharing.Announced | None, *rest: Any) -> sharing.Announced | None:
+    def other(announced: sharing.Announcement | None, *rest: Any) -> sharing.Announcement | None:
         return real(announced and replace(announced, sha256="0" * 64), *rest)
 
     monkeypatch.setattr(sharing, "_announce", other)
     ends = ranks(put(tmp_path / "one"), tmp_path / "two")
     assert [end.code for end in ends] == [2, 2]
-    assert "came damaged from one" in str(ends[1].error)
+    assert "arrived damaged from one" in str(ends[1].error)
     assert not (tmp_path / "two").exists()
 
 
 def test_one_rank_alone_needs_no_group(tmp_path: Path, mirror: Mirror) -> None:
     mirror.answers = lambda folder: True
-    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}), {})
+    world = join(parse(["--dataset", NAME, "--backend", "gloo"], {}).distributed, {})
     sharing.bring_everywhere(NAME, data_dir=tmp_path / "one", world=world, say=print)
     assert read(tmp_path / "one", NAME) is not None
     mirror.answers = lambda folder: False

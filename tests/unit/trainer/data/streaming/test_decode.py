@@ -12,7 +12,7 @@ from trainer.data.streaming.image_folder import Files
 
 @pytest.mark.parametrize("draws", [[0.0, 0.0, 0.0, 0.0], [0.999] * 4, [0.5, 0.1, 0.9, 0.2], [0.3, 0.99, 0.5, 0.99]])
 @pytest.mark.parametrize(("height", "width"), [(30, 40), (9, 200), (500, 3), (1, 1)])
-def test_random_windows_lie_in_the_picture(height: int, width: int, draws: list[float]) -> None:
+def test_random_windows_lie_in_the_image(height: int, width: int, draws: list[float]) -> None:
     for window in (
         decode.resized_window(height, width, draws),
         decode.random_window(height, width, 16, draws),
@@ -36,11 +36,11 @@ def test_random_windows_reach_every_place() -> None:
 
 def test_the_middle_is_the_usual_resize_and_crop() -> None:
     smooth = interpolate(torch.rand(1, 3, 4, 5, generator=torch.Generator().manual_seed(0)) * 255, size=(256, 320))
-    picture = smooth[0].to(torch.uint8)
-    usual = picture[:, 16:240, 48:272]  # the shorter side is 256 already
-    assert torch.equal(decode.cut(picture, 224, "resized", None), usual)
-    small = decode.cut(picture, 112, "resized", None)
-    resized = interpolate(picture[None], size=(128, 160), mode="bilinear", antialias=True)[0, :, 8:120, 24:136]
+    image = smooth[0].to(torch.uint8)
+    usual = image[:, 16:240, 48:272]  # the shorter side is 256 already
+    assert torch.equal(decode.cut(image, 224, "resized", None), usual)
+    small = decode.cut(image, 112, "resized", None)
+    resized = interpolate(image[None], size=(128, 160), mode="bilinear", antialias=True)[0, :, 8:120, 24:136]
     assert (small.int() - resized.int()).abs().float().mean() < 1
 
 
@@ -53,28 +53,28 @@ def test_whatever_the_file_has_comes_as_three_channels_of_bytes(tmp_path: Path) 
     Image.new("RGBA", (7, 6), (10, 20, 30, 40)).save(tmp_path / "alpha.png")
     Image.new("I;16", (7, 6), 0x1234).save(tmp_path / "deep.png")
     for name in ("grey.jpg", "grey.png", "alpha.png", "deep.png"):
-        picture = decode.decode(str(tmp_path / name))
-        assert (picture.shape, picture.dtype) == ((3, 6, 7), torch.uint8), name
+        image = decode.decode(str(tmp_path / name))
+        assert (image.shape, image.dtype) == ((3, 6, 7), torch.uint8), name
     assert decode.decode(str(tmp_path / "deep.png")).unique().tolist() == [0x12]
 
 
-def test_names_that_are_no_text_are_read_and_told(tmp_path: Path) -> None:
+def test_names_that_are_not_text_are_read_and_reported(tmp_path: Path) -> None:
     write(tmp_path / "whole.png").rename(tmp_path / "\udcff.png")
     assert decode.decode(str(tmp_path / "\udcff.png")).shape == (3, 20, 24)
     (tmp_path / "\udcfe.png").touch()
-    pictures = decode.Pictures(files=Files(tmp_path, ["\udcfe.png", "none.png"], [0, 0]), size=16, crop="random")
-    found = pictures[decode.Chunk(pictures=[0, 1], place=0, batch=2, crops=None, flips=None)]
+    dataset = decode.ImageDataset(files=Files(tmp_path, ["\udcfe.png", "none.png"], [0, 0]), size=16, crop="random")
+    found = dataset[decode.Chunk(indices=[0, 1], place=0, batch=2, crops=None, flips=None)]
     assert found.broken == [
         f"{tmp_path}/\\xfe.png: the file is empty",
         f"{tmp_path}/none.png: No such file or directory",
     ]
 
 
-def test_pictures_are_mirrored(tmp_path: Path) -> None:
+def test_images_are_mirrored(tmp_path: Path) -> None:
     write(tmp_path / "a.png", height=16, width=16)
-    pictures = decode.Pictures(files=Files(tmp_path, ["a.png"], [3]), size=16, crop="random")
+    dataset = decode.ImageDataset(files=Files(tmp_path, ["a.png"], [3]), size=16, crop="random")
     whole = [[0.0] * 4] * 2
-    found = pictures[decode.Chunk(pictures=[0, 0], place=0, batch=2, crops=whole, flips=[False, True])]
+    found = dataset[decode.Chunk(indices=[0, 0], place=0, batch=2, crops=whole, flips=[False, True])]
     assert found.labels == [3, 3]
     assert torch.equal(found.pixels[0], decode.decode(str(tmp_path / "a.png")).permute(1, 2, 0))
     assert torch.equal(found.pixels[1], found.pixels[0].flip(1))

@@ -43,11 +43,11 @@ def test_names_keep_every_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["cat/a.jpg"], r"train: No such file or directory; wanted: train/<class>/\*\.jpg"),
-        (["train/cat/a.jpg"], "val: No such file or directory; wanted"),
-        (["train/a.jpg", "val/cat/a.jpg"], "no classes with pictures in .*/train; wanted"),
-        (["train/cat/a.jpg", "val/cat/a.txt"], "no classes with pictures in .*/val; wanted"),
-        (["train/cat/a.jpg", "train/dog/a.gif", "val/cat/a.jpg"], r"no pictures .* in train/dog; fill or remove"),
+        (["cat/a.jpg"], r"train: No such file or directory; expected: train/<class>/\*\.jpg"),
+        (["train/cat/a.jpg"], "val: No such file or directory; expected"),
+        (["train/a.jpg", "val/cat/a.jpg"], "no classes with images in .*/train; expected"),
+        (["train/cat/a.jpg", "val/cat/a.txt"], "no classes with images in .*/val; expected"),
+        (["train/cat/a.jpg", "train/dog/a.gif", "val/cat/a.jpg"], r"no images .* in train/dog; fill or remove"),
         (["train/cat/a.jpg", "valid/cat/a.jpg", "valid/cow/a.jpg", "valid/eel/b.jpg"], r"valid/cow and 1 more is a"),
     ],
 )
@@ -71,7 +71,7 @@ def moved(names: tuple[str, ...]) -> Callable[[Path], str]:
     return lambda root: image_folder.find(touch(root, *names)).digest()
 
 
-def test_a_picture_of_another_class_is_another_list(tmp_path: Path) -> None:
+def test_an_image_of_another_class_is_another_list(tmp_path: Path) -> None:
     one = moved(("train/a/1.jpg", "train/b/2.jpg", "val/a/1.jpg"))(tmp_path / "one")
     other = moved(("train/a/1.jpg", "train/a/2.jpg", "train/b/2.jpg", "val/a/1.jpg"))(tmp_path / "other")
     assert one != other
@@ -95,18 +95,19 @@ def test_a_checkpoint_remembers_classes_and_files_apart(tmp_path: Path) -> None:
 
 def test_flags(tmp_path: Path) -> None:
     config = parse(["--dataset", "folder", "--data", str(tmp_path)], {})
-    assert (config.image_size, config.workers, config.crop, config.decode) == (224, None, "resized", "auto")
-    assert (config.model, config.flip) == ("resnet18", "random")
+    data = config.data
+    assert (data.image_size, data.workers, data.crop, data.decode) == (224, None, "resized", "auto")
+    assert (config.model, config.augmentation.flip) == ("resnet18", "random")
     given = parse(["--dataset", "folder", "--workers", "0", "--flip", "none"], {"RINGMASTER_DATA": str(tmp_path)})
-    assert (given.workers, given.flip, given.own_copy) == (0, "none", tmp_path)
-    assert parse(["--dataset", "synthetic"], {}).flip == "none"
+    assert (given.data.workers, given.augmentation.flip, given.data.own_copy) == (0, "none", tmp_path)
+    assert parse(["--dataset", "synthetic"], {}).augmentation.flip == "none"
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--dataset", "folder"], "folder needs your pictures: --data PATH"),
-        (["--dataset", "folder", "--data", ".", "--shift", "2"], "--shift: a folder's pictures are cropped"),
+        (["--dataset", "folder"], "folder needs your images: --data PATH"),
+        (["--dataset", "folder", "--data", ".", "--shift", "2"], "--shift: a folder's images are cropped"),
         (["--workers", "-1"], "--workers: '-1' is not a whole number"),
         (["--workers", "many"], "--workers: 'many' is not a whole number"),
         (["--workers", "1025"], "--workers: '1025' is not a whole number from 0 to 1024"),

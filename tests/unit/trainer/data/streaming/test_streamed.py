@@ -22,7 +22,7 @@ from trainer.data.batches.sampling import Epoch
 from trainer.data.streaming import feed as feeding
 from trainer.data.streaming import image_folder
 from trainer.data.streaming import worker_tuning as workers
-from trainer.data.streaming.decode import Pictures
+from trainer.data.streaming.decode import ImageDataset
 from trainer.data.streaming.feed import Feed
 from trainer.data.streaming.streamed import Choice, StreamedTest, StreamedTraining, chunked
 from trainer.data.streaming.worker_process import prepare_worker
@@ -38,7 +38,7 @@ def normalize() -> Normalize:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fill(tmp_path_factory.mktemp("pictures"))
+    return fill(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture
@@ -49,15 +49,15 @@ def training() -> Iterator[Open]:
         root: Path,
         *,
         workers: int | None = 0,
-        chosen: Callable[[Choice], None] = lambda _: None,
+        report: Callable[[Choice], None] = lambda _: None,
         said: list[str] | None = None,
         augmentation: Augmentation | None = None,
         agree: Callable[[float], float] = lambda value: value,
     ) -> StreamedTraining:
-        pictures = Pictures(files=image_folder.find(root).train, size=SIZE, crop="resized")
+        dataset = ImageDataset(files=image_folder.find(root).train, size=SIZE, crop="resized")
         opened.append(
             StreamedTraining(
-                pictures,
+                dataset,
                 normalize(),
                 augmentation=augmentation or Augmentation(flip="random", cutout=4),
                 seed=0,
@@ -65,7 +65,7 @@ def training() -> Iterator[Open]:
                 workers=workers,
                 agree=agree,
                 say=[].append if said is None else said.append,
-                chosen=chosen,
+                report=report,
             )
         )
         return opened[-1]
@@ -81,7 +81,7 @@ def epoch(number: int = 0, *, ranks: int = 1, rank: int = 0, first: int = 0, bat
 
 
 def taken(train: StreamedTraining, place: Epoch) -> list[tuple[Tensor, Tensor]]:
-    """Batches are good until the next one only."""
+    """Copy batches, which are valid only until the next one."""
     return [(images.clone(), labels.clone()) for images, labels in train.epoch(place)]
 
 
@@ -118,12 +118,12 @@ def test_an_epoch_can_be_entered_anywhere(root: Path, training: Open) -> None:
     assert_same(taken(train, epoch(first=2)), taken(train, epoch())[2:])
 
 
-def test_trying_numbers_of_workers_changes_no_picture(
+def test_trying_numbers_of_workers_changes_no_image(
     root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "TRIAL_SECONDS", 0.0)
     found: list[Choice] = []
-    alone, tuned = training(root), training(root, workers=None, chosen=found.append)
+    alone, tuned = training(root), training(root, workers=None, report=found.append)
     number = 0
     while not tuned.settled and number < 20:
         assert_same(taken(tuned, epoch(number, batch=1)), taken(alone, epoch(number, batch=1)))
@@ -142,9 +142,9 @@ def test_the_rest_of_a_pass_is_dropped(root: Path, training: Open) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_each_test_picture_counts_once(root: Path, number: int) -> None:
-    pictures = Pictures(files=image_folder.find(root).test, size=SIZE, crop="resized")
-    test = StreamedTest(pictures, normalize(), workers=lambda: number, say=print)
+def test_each_test_image_counts_once(root: Path, number: int) -> None:
+    dataset = ImageDataset(files=image_folder.find(root).test, size=SIZE, crop="resized")
+    test = StreamedTest(dataset, normalize(), workers=lambda: number, say=print)
     shares = [list(test.share(rank, 3, 9)) for rank in range(3)]
     whole = next(iter(test.share(0, 1, 9)))
     assert [len(images) for share in shares for images, _ in share] == [3, 3, 3]
@@ -153,7 +153,7 @@ def test_each_test_picture_counts_once(root: Path, number: int) -> None:
         assert torch.equal(share[0][1], whole[1][rank::3])
 
 
-def test_an_unreadable_picture_gives_way_to_the_next(tmp_path: Path, training: Open) -> None:
+def test_an_unreadable_image_gives_way_to_the_next(tmp_path: Path, training: Open) -> None:
     root, said = fill(tmp_path, train=4), list[str]()
     (root / "train/cat/0.jpg").write_bytes(b"nothing that anybody could decode")
     train = training(root, said=said, augmentation=Augmentation())
@@ -164,14 +164,14 @@ def test_an_unreadable_picture_gives_way_to_the_next(tmp_path: Path, training: O
     assert len(said) == 1
     assert f"{root}/train/cat/0.jpg" in said[0]
     assert said[0].startswith("warning: ")
-    assert said[0].endswith("another picture takes its place")
+    assert said[0].endswith("another image takes its place")
 
 
-def test_an_unreadable_test_picture_is_grey(tmp_path: Path) -> None:
+def test_an_unreadable_test_image_is_grey(tmp_path: Path) -> None:
     root, said = fill(tmp_path, train=1, test=2), list[str]()
     (root / "val/dog/1.jpg").write_bytes(b"")
-    pictures = Pictures(files=image_folder.find(root).test, size=SIZE, crop="resized")
-    test = StreamedTest(pictures, normalize(), workers=lambda: 0, say=said.append)
+    dataset = ImageDataset(files=image_folder.find(root).test, size=SIZE, crop="resized")
+    test = StreamedTest(dataset, normalize(), workers=lambda: 0, say=said.append)
     for _ in range(2):
         images, labels = next(iter(test.share(0, 1, 4)))
         assert labels.tolist() == [0, 0, 1, 1]
@@ -181,12 +181,12 @@ def test_an_unreadable_test_picture_is_grey(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_folder_of_unreadable_pictures_ends_the_run(tmp_path: Path, training: Open, number: int) -> None:
+def test_a_folder_of_unreadable_images_ends_the_run(tmp_path: Path, training: Open, number: int) -> None:
     root = fill(tmp_path, train=1)
     for name in range(24):
         (root / f"train/cat/{name}.jpg").write_bytes(b"no")
     (root / "train/dog/0.jpg").write_bytes(b"no")
-    with pytest.raises(UserError, match=r"^20 pictures in a row can't be read, the first: .*\.jpg: ") as caught:
+    with pytest.raises(UserError, match=r"^20 images in a row can't be read, the first: .*\.jpg: ") as caught:
         taken(training(root, workers=number), epoch())
     assert caught.value.exit_code == 2
 
@@ -196,19 +196,19 @@ def test_a_killed_worker_ends_the_run_in_one_line(root: Path, training: Open) ->
     batches = train.epoch(epoch(batch=1))
     next(batches)
     os.kill(train._feed._processes[0].pid, signal.SIGKILL)
-    with pytest.raises(UserError, match="a worker process that reads pictures was ended by SIGKILL"):
+    with pytest.raises(UserError, match="a worker process that reads images was ended by SIGKILL"):
         list(batches)
 
 
-def test_a_killed_worker_is_told_of_though_its_pictures_fail_first(
+def test_a_killed_worker_is_reported_though_its_images_fail_first(
     root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is queued is had from the worker itself; its server, stopped here, tells of its end only when waited for."""
+    """A worker itself delivers its queue; its server, stopped here, reports its end only after a wait."""
     train = training(root, workers=1)
     batches = train.epoch(epoch(batch=1))
     next(batches)
     loader, (worker,) = train._feed._iterator, train._feed._processes
-    # Of two buffers one is ours and one is full: the third picture waits for one, the fourth is in the queue.
+    # Of two buffers one is ours and one is full: the third image waits for one, the fourth is in the queue.
     wait(lambda: loader._rcvd_idx == 3 and not loader._worker_result_queue.empty())
     server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
 
@@ -222,7 +222,7 @@ def test_a_killed_worker_is_told_of_though_its_pictures_fail_first(
     try:
         os.kill(worker.pid, signal.SIGKILL)
         wait(lambda: ") Z " in Path(f"/proc/{worker.pid}/stat").read_text())
-        with pytest.raises(UserError, match="a worker process that reads pictures was ended by SIGKILL"):
+        with pytest.raises(UserError, match="a worker process that reads images was ended by SIGKILL"):
             list(batches)
     finally:
         os.kill(server, signal.SIGCONT)
@@ -232,17 +232,19 @@ def test_a_worker_killed_between_two_epochs_ends_the_run_in_one_line(root: Path,
     train = training(root, workers=1)
     taken(train, epoch())
     os.kill(train._feed._processes[0].pid, signal.SIGKILL)
-    with pytest.raises(UserError, match="a worker process that reads pictures was ended by SIGKILL"):
+    with pytest.raises(UserError, match="a worker process that reads images was ended by SIGKILL"):
         taken(train, epoch(1))
     assert len(taken(train, epoch(1))) == 4
 
 
-def test_workers_that_can_not_be_started_are_told(root: Path, training: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_can_not_be_started_are_reported(
+    root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(self: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("torch.utils.data.DataLoader.__iter__", full)
-    with pytest.raises(UserError, match=r"reading pictures failed: .*Resource temporarily unavailable"):
+    with pytest.raises(UserError, match=r"reading images failed: .*Resource temporarily unavailable"):
         taken(training(root, workers=1), epoch())
 
 
@@ -252,8 +254,8 @@ def test_a_worker_stuck_on_dead_storage_does_not_hold_up_the_end(
     monkeypatch.setattr(feeding, "GRACE_SECONDS", 0.1)
     write(tmp_path / "0.png")
     os.mkfifo(tmp_path / "1.png")  # opening it waits for a writer that never comes
-    pictures = Pictures(files=image_folder.Files(tmp_path, ["0.png", "1.png"], [0, 0]), size=SIZE, crop="random")
-    feed = Feed(pictures, normalize(), say=print)
+    dataset = ImageDataset(files=image_folder.Files(tmp_path, ["0.png", "1.png"], [0, 0]), size=SIZE, crop="random")
+    feed = Feed(dataset, normalize(), say=print)
     batches = feed.batches(chunked([0, 1], 1), 1)
     next(batches)
     end = threading.Thread(target=batches.close, daemon=True)
@@ -266,7 +268,7 @@ def test_a_worker_stuck_on_dead_storage_does_not_hold_up_the_end(
 def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
     root: Path, training: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two ranks of a job, each on a thread; the first believes that it has a GPU which never waits."""
+    """Two ranks, each on a thread; the first believes that it has a GPU that never waits."""
     monkeypatch.setattr(workers, "TRIAL_SECONDS", 0.0)
     monkeypatch.setattr(workers, "ENOUGH", 1.0)
     meeting = threading.Barrier(2, timeout=240)
@@ -281,11 +283,11 @@ def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
             meeting.wait()
             return largest
 
-        return training(root, workers=None, agree=agree, chosen=found[number].append)
+        return training(root, workers=None, agree=agree, report=found[number].append)
 
     ranks = [rank(number) for number in range(2)]
     on_gpu = Mock(wraps=ranks[0]._normalize, device=Mock(type="cuda"))
-    begun = StreamedTraining._begun
+    begun = StreamedTraining._start_tuning
 
     def as_if(self: StreamedTraining, place: Epoch) -> workers.Tuning:
         own = self._normalize
@@ -294,7 +296,7 @@ def test_ranks_on_gpus_and_ranks_without_try_the_same_numbers(
         self._normalize = own
         return tuning
 
-    monkeypatch.setattr(StreamedTraining, "_begun", as_if)
+    monkeypatch.setattr(StreamedTraining, "_start_tuning", as_if)
 
     def run(number: int) -> None:
         for each in range(4):
@@ -345,7 +347,7 @@ def test_a_worker_that_is_just_starting_outlives_the_jobs_signals(
 
 
 def session(leader: int) -> list[int]:
-    """Processes of a session that live, but for its leader."""
+    """Return a session's living processes, without its leader."""
     living = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -366,7 +368,7 @@ def wait(condition: Callable[[], bool], seconds: float = 240.0) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_worker_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
-    root = tmp_path / "pictures"
+    root = tmp_path / "images"
     for name in ("train/cat/0.png", "val/cat/0.png"):
         write(root / name)
     for copy in range(1, 600):

@@ -36,7 +36,7 @@ def test_what_is_under_way_at_a_trials_end_is_not_measured() -> None:
 
 
 def run(tuning: Tuning, rate: Callable[[int], float], *, epoch: int = 400, waited: float = 0.5) -> int:
-    """Trains as if `rate` were the batches per second of each number of workers; returns the batches it took."""
+    """Train as if `rate` were the batches per second of each number of workers; return the batches it took."""
     batches = 0
     for _ in range(200):
         left = epoch
@@ -44,7 +44,7 @@ def run(tuning: Tuning, rate: Callable[[int], float], *, epoch: int = 400, waite
             assert trial.batches <= left
             left, batches = left - trial.batches, batches + trial.batches
             seconds = trial.measured / rate(trial.workers)
-            tuning.found(trial, seconds=seconds, waited=waited * seconds)
+            tuning.record(trial, seconds=seconds, waited=waited * seconds)
         if tuning.settled:
             break
     return batches
@@ -92,7 +92,7 @@ def test_trials_take_seconds_not_minutes() -> None:
     while trial := tuning.trial(100_000):
         took = trial.measured / rate(trial.workers)
         seconds += took
-        tuning.found(trial, seconds=took, waited=took)
+        tuning.record(trial, seconds=took, waited=took)
     assert len(tuning.rates) == 6
     assert seconds < 30  # one worker alone needs 4 s for a batch
 
@@ -102,7 +102,7 @@ def test_a_slow_pilot_does_not_make_trials_short() -> None:
     slow = 0.4
     measured = []
     while trial := tuning.trial(100_000):
-        tuning.found(trial, seconds=max(slow, trial.measured * 0.001), waited=0.0)
+        tuning.record(trial, seconds=max(slow, trial.measured * 0.001), waited=0.0)
         measured.append(trial.measured)
         slow = 0.0
     assert measured[:2] == [worker_tuning.PILOT_BATCHES, 4]
@@ -131,12 +131,12 @@ def test_short_epochs_are_measured_whole_but_for_a_numbers_first() -> None:
     first = tuning.trial(3)
     assert first is not None
     assert (first.workers, first.skipped, first.measured) == (2, 3, 0)
-    tuning.found(first, seconds=0.0, waited=0.0)
+    tuning.record(first, seconds=0.0, waited=0.0)
     for _ in range(2):  # one is too short to tell
         second = tuning.trial(3)
         assert second is not None
         assert (second.workers, second.skipped, second.measured) == (2, 0, 3)
-        tuning.found(second, seconds=worker_tuning.TRIAL_SECONDS / 6, waited=0.0)
+        tuning.record(second, seconds=worker_tuning.TRIAL_SECONDS / 6, waited=0.0)
     assert tuning.rates == {2: [pytest.approx(18 / worker_tuning.TRIAL_SECONDS)]}
 
 
@@ -146,14 +146,14 @@ def test_the_rest_of_a_short_epoch_is_not_measured() -> None:
     assert tuning.workers == 2
 
 
-def test_ranks_that_are_told_the_same_do_the_same() -> None:
+def test_ranks_with_the_same_measurements_decide_the_same() -> None:
     plans = []
     for _ in range(2):
         tuning, plan, left = Tuning(cores=2, competes=True, chunks=1, epoch=10_000), [], 10_000
         while trial := tuning.trial(left):
             plan.append(trial)
             left -= trial.batches
-            tuning.found(trial, seconds=trial.measured * 0.01 * (3 - min(trial.workers, 2)), waited=0.0)
+            tuning.record(trial, seconds=trial.measured * 0.01 * (3 - min(trial.workers, 2)), waited=0.0)
         plans.append(plan)
     assert plans[0] == plans[1]
     assert len(plans[0]) > len(worker_tuning.candidates(2))

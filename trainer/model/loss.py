@@ -1,4 +1,4 @@
-"""What is minimized: cross-entropy, of smoothed labels and mixed pictures where wanted."""
+"""What training minimizes: cross-entropy, with smoothed labels and mixed images if requested."""
 
 from dataclasses import dataclass
 
@@ -10,23 +10,26 @@ from trainer.data.batches.protocols import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
-    """Cross-entropy. What it draws comes from the CPU's generator, which checkpoints keep: a resumed run draws on."""
+class Loss:
+    """Cross-entropy of a batch, mixed beforehand if requested.
+
+    Random numbers come from the CPU's generator, which checkpoints keep, so a resumed run continues the same series.
+    """
 
     classes: int = 0
     """Needed for `mixup` and `cutmix` only."""
     label_smoothing: float = 0.0
     """Share of each label that is spread over all classes evenly, 0..1 (Szegedy et al. 2016, arXiv:1512.00567)."""
     mixup: float = 0.0
-    """Pictures are mean values of two, weighted by Beta(mixup, mixup) (Zhang et al. 2017, arXiv:1710.09412); 0: no."""
+    """Images are averages of two, weighted by Beta(mixup, mixup) (Zhang et al. 2017, arXiv:1710.09412); 0: no."""
     cutmix: float = 0.0
-    """A rectangle comes from another picture; Beta(cutmix, cutmix) is the share that stays (Yun et al. 2019,
-    arXiv:1905.04899); 0: no. With `mixup` too, each batch gets the one or the other."""
+    """A rectangle comes from another image; Beta(cutmix, cutmix) is the share that remains (Yun et al. 2019,
+    arXiv:1905.04899); 0: no. With `mixup` too, each batch gets one or the other."""
 
     def mix(self, images: Tensor, labels: Tensor) -> Batch:
-        """What the model is shown, and the targets it is held to: (B,) labels, or where mixed (B, classes) shares.
+        """Return the images for the model and the targets: (B,) labels or, for mixed images, (B, classes) shares.
 
-        Each picture's partner is its neighbour in the batch, which is in random order already; one weight holds for
+        Each image's partner is its neighbour in the batch, which is in random order already. One weight applies to
         the whole batch, so that nothing waits for the device. `images` may be changed in place.
         """
         if not (self.mixup or self.cutmix):
@@ -41,15 +44,15 @@ class Objective:
         shares = one_hot(labels, self.classes).float()
         return images, shares.lerp(shares.roll(1, 0), 1 - kept)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Mean over the batch, computed in fp32. `logits`: (B, classes); `targets`: (B,) or (B, classes)."""
+    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean over the batch, computed in fp32. `logits`: (B, classes); `targets`: (B,) or (B, classes)."""
         return cross_entropy(logits.float(), targets, label_smoothing=self.label_smoothing)
 
 
 def _cut(images: Tensor, kept: float) -> float:
-    """Puts a rectangle of each picture's neighbour in its place; returns the share of the picture that is left.
+    """Replace a rectangle of each image by its neighbour's; return the share of the image that is left.
 
-    The rectangle has `1 - kept` of the area around a centre anywhere in the picture, and is cut off at the edges.
+    The rectangle has `1 - kept` of the area around a centre anywhere in the image, and is clipped at the edges.
     """
     height, width = images.shape[-2:]
     half = (1 - kept) ** 0.5 / 2

@@ -75,7 +75,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
                 "stopped; no image was recorded, and the next `make image` goes on with what was built so far",
                 exit_code=ExitCode.INTERRUPTED,
             ) from error
-        before = image_record.recorded(record)
+        before = image_record.read_lenient(record)
         if before != made.id:
             image_record.write(record, _to_record(made, wanted))
         prune.remove(builder.engine, made.id, before, made.base.name)

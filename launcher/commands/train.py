@@ -15,7 +15,7 @@ from launcher.follow.outcome import Outcome
 from launcher.follow.screen import Screen, shown
 from launcher.follow.site import Site, SiteJob
 from launcher.follow.summary import finish
-from launcher.image.record_required import recorded
+from launcher.image.record import image_of
 from launcher.inventory import hosts as inventory
 from launcher.inventory.hosts import Host
 from launcher.job.folder import RUNS, Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
@@ -80,7 +80,7 @@ def _site(path: Path, hosts: Sequence[Host]) -> Iterator[Site]:
 
     pins = pinned_file(path)
     with connected(hosts, pins) as remotes:
-        yield ClusterSite(hosts, remotes, pins, image=recorded(path, hosts), say=_say)
+        yield ClusterSite(hosts, remotes, pins, image=image_of(path, hosts), say=_say)
 
 
 def _say(text: str) -> None:

@@ -12,9 +12,10 @@ from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.inventory.hosts import Host
-from launcher.ssh import known_hosts
+from launcher.ssh import known_hosts, refusals
 from launcher.ssh.known_hosts import Key, Route, pinning_options
-from launcher.ssh.reachability import Answer, State, try_all
+from launcher.ssh.reachability import Answer, try_all
+from launcher.ssh.refusals import State
 
 _REFUSING = frozenset({State.DENIED, State.CHANGED, State.UNKNOWN})
 
@@ -41,7 +42,7 @@ def meet(hosts: Sequence[Host], pins: Path, *, trust: bool) -> dict[str, Answer]
     if refusing or len(down) == len(hosts):
         node_table.show(rows(hosts, answers))
         who = f"{', '.join(refusing)}: " if refusing else "no node "
-        how = f"mend {'this' if len(refusing) == 1 else 'these'} first" if refusing else "answers"
+        how = f"fix {'this' if len(refusing) == 1 else 'these'} first" if refusing else "answers"
         raise RingmasterError(f"{who}{how} (see the table); nothing was touched", exit_code=ExitCode.NOT_STARTED)
     return answers
 
@@ -78,7 +79,7 @@ def _introduce(
                 "ansible_ssh_extra_args to ansible_ssh_common_args, and set no GlobalKnownHostsFile there"
             )
         elif known_hosts.known(route):
-            answers[host.name] = Answer(state=State.CHANGED, reason="it no longer has a key of the pinned kind")
+            answers[host.name] = Answer(state=State.CHANGED, reason=refusals.KEY_OF_ANOTHER_KIND)
         else:
             ask[host.name] = route
     found = known_hosts.scan(ask)
@@ -132,7 +133,7 @@ def _explain_changed(routes: Mapping[str, Route], answers: Mapping[str, Answer])
         if answer.state is not State.CHANGED:
             continue
         pinned = known_hosts.known(route)
-        offered = re.search(r"SHA256:\S+", answer.said)
+        offered = re.search(r"SHA256:\S+", answer.stderr)
         new = offered[0].rstrip(".") if offered else _listed(known_hosts.scan({name: route})[name])
         print(f"ringmaster: {name} ({route.name}): {answer.reason}")
         for file, line, key in pinned:

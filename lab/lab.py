@@ -13,14 +13,17 @@ from pathlib import Path
 import docker
 from docker.models.containers import Container
 
-from lab import access, engine, gpus, host, image, making, network, node, ready, registry
-from lab.access import Door
-from lab.files import Wiring
-from lab.making import Maker
-from lab.node import SPEC_FILE, Node
-from lab.place import LABEL, NODE_LABEL, SPEC_LABEL, Place, places
-from lab.say import say, step
-from lab.spec import LabSpec, NodeSpec
+from lab import registry
+from lab.base.place import LABEL, NODE_LABEL, SPEC_LABEL, Place, places
+from lab.base.say import say, step
+from lab.host import engine, facts
+from lab.image import store
+from lab.nodes import access, gpus, network, node, ready
+from lab.nodes.access import Door
+from lab.nodes.files import Wiring
+from lab.nodes.maker import Maker, wire
+from lab.nodes.node import SPEC_FILE, Node
+from lab.nodes.spec import LabSpec, NodeSpec
 from launcher.base.errors import ExitCode, RingmasterError
 
 
@@ -48,11 +51,11 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
     """
     _check_tools()
     client = engine.ensure()
-    here = host.read()
+    here = facts.read()
     with _alone():
         place.state.mkdir(parents=True, exist_ok=True)
         place.state.chmod(0o700)
-        wirings = making.wire(client, place, spec.nodes, here.mtu)
+        wirings = wire(client, place, spec.nodes, here.mtu)
         main = network.find(client, place, network.MAIN)
         assert main is not None
         maker = Maker(
@@ -61,7 +64,7 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
             host=here,
             public_key=access.provide_key(place),
             network=str(main.name),
-            images={kind: image.provide(client, "engine" if kind else "bare", here) for kind in _kinds(spec)},
+            images={kind: store.provide(client, "engine" if kind else "bare", here) for kind in _kinds(spec)},
         )
         present = _nodes(client, place)
         fresh = []
@@ -99,7 +102,7 @@ def down(place: Place) -> None:
             access.remove(place)
             shutil.rmtree(place.state, ignore_errors=True)
         if client is not None and not existing(client):
-            image.remove(client)
+            store.remove(client)
 
 
 def existing(client: docker.DockerClient | None) -> list[Place]:

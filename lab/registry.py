@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import docker
 from docker.models.containers import Container
 
-from lab import command, image, network
-from lab.files import File
-from lab.host import Host
-from lab.node import Node
-from lab.place import LABEL, Place
-from lab.say import step
+from lab.base import command
+from lab.base.place import LABEL, Place
+from lab.base.say import step
+from lab.host.facts import Host
+from lab.image import store
+from lab.nodes import network
+from lab.nodes.files import File
+from lab.nodes.node import Node
 from launcher.base.errors import ExitCode, RingmasterError
 
 _LABEL = "ringmaster.lab.registry"
@@ -89,7 +91,7 @@ def _find(client: docker.DockerClient, place: Place) -> Container | None:
 def _create(client: docker.DockerClient, place: Place, host: Host) -> Container:
     net, subnet = network.provide(client, place, network.MAIN, host.mtu)
     started: Container = client.containers.run(  # type: ignore[call-overload]  # the stubs lag behind: ports may be None
-        image.provide(client, "registry", host),
+        store.provide(client, "registry", host),
         ["sh", "-c", _SCRIPT],
         detach=True,
         name=f"ringmaster-{place.label}-registry",

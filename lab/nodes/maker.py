@@ -1,7 +1,6 @@
 """Makes nodes: what a container is told, what it finds at its first boot."""
 
 import io
-import json
 import shutil
 import tarfile
 from collections.abc import Mapping
@@ -13,12 +12,13 @@ import docker
 from docker.models.containers import Container
 from docker.types import Mount
 
-from lab import files, gpus, network
-from lab.files import Wiring
-from lab.host import Host
-from lab.node import SPEC_FILE, Node
-from lab.place import LABEL, NODE_LABEL, SPEC_LABEL, Place
-from lab.spec import NodeSpec
+from lab.base.place import LABEL, NODE_LABEL, SPEC_LABEL, Place
+from lab.host.facts import Host
+from lab.nodes import files, gpus, network
+from lab.nodes.files import Wiring
+from lab.nodes.node import SPEC_FILE, Node
+from lab.nodes.spec import NodeSpec
+from launcher.base import atomic_file
 
 SHARED = "/ringmaster-lab"
 # `--security-opt systempaths=unconfined` of the command line: /proc and /sys as a machine's root sees them.
@@ -70,7 +70,7 @@ class Maker:
         node.place(files.first_boot(spec, wiring, self.host, self.public_key, known))
         container.start()
         # Last: a node without it was interrupted while it was made.
-        (folder / SPEC_FILE).write_text(json.dumps(asdict(spec), indent=2) + "\n")
+        atomic_file.write_json(folder / SPEC_FILE, asdict(spec))
 
 
 def host_arguments(spec: NodeSpec, folder: Path, network_name: str) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 import subprocess
 import time
 
-from lab.node import Node
-from lab.place import Place
-from lab.say import say
+from lab.base.place import Place
+from lab.base.say import say
+from lab.nodes.node import Node
 from launcher.base.errors import ExitCode, RingmasterError
 
 _SECONDS = 90

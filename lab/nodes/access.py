@@ -1,13 +1,12 @@
 """How the operator reaches the nodes: a key of the lab's own, pinned host keys, ssh_config, inventory."""
 
-import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from lab.place import Place
-from lab.recipe import USER
+from lab.base.place import Place
+from lab.image.recipe import USER
+from launcher.base import atomic_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +36,9 @@ def provide_key(place: Place) -> str:
 
 def write(place: Place, doors: Sequence[Door]) -> None:
     """Write the three files; each in one step, so that nobody reads half of one."""
-    _replace(place.known_hosts, known_hosts(doors))
-    _replace(place.ssh_config, ssh_config(place, doors))
-    _replace(place.inventory, inventory(place, doors))
+    atomic_file.write(place.known_hosts, known_hosts(doors))
+    atomic_file.write(place.ssh_config, ssh_config(place, doors))
+    atomic_file.write(place.inventory, inventory(place, doors))
 
 
 def remove(place: Place) -> None:
@@ -89,9 +88,3 @@ nodes:
     ansible_ssh_common_args: '-F "{{{{ inventory_dir }}}}/{place.ssh_config.name}"'
     ringmaster_backend: gloo  # the GPUs, where there are any, are stand-ins
 """
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)  # noqa: PTH105  (Path.replace, named for what it does to the old file)

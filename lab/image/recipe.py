@@ -4,9 +4,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.host import Host
+from lab.host.facts import Host
+from launcher.base.paths import ROOT
 
-NODE_FILES = Path(__file__).parent / "node_files"
+NODE_FILES = ROOT / "lab" / "node_files"
 _BUILDER = Path(__file__).with_name("build.py")
 USER = "ops"
 # What a rented machine comes with, and what the lab's own start (e2fsprogs, libfaketime) needs.

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lab import check, ready
-from lab.fault import Fault, setting
-from lab.files import File, clock_environment, environment_file
-from lab.node import Node
-from lab.spec import LEAST_MEMORY_MB, MOST_MEMORY_MB, MOST_SECONDS
+from lab.base import check
+from lab.faults.fault import Fault, setting
+from lab.nodes import ready
+from lab.nodes.files import File, clock_environment, environment_file
+from lab.nodes.node import Node
+from lab.nodes.spec import LEAST_MEMORY_MB, MOST_MEMORY_MB, MOST_SECONDS
 from launcher.base.errors import RingmasterError
 
 # Before ufw's rules and everybody else's, and untouched by `ufw reset`: the raw table sees a packet first.

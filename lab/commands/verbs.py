@@ -6,14 +6,17 @@ import dataclasses
 import shlex
 import shutil
 
-from lab import engine, image, lab, registry, spec
-from lab import gpus as stand_ins
-from lab.fault import Fault
-from lab.node import Node
-from lab.place import ENGINE_RECORD, STATE, Place
-from lab.say import say
+from lab import lab, registry
+from lab.base import check
+from lab.base.place import ENGINE_RECORD, STATE, Place
+from lab.base.say import say
+from lab.faults.fault import Fault
+from lab.host import engine
+from lab.image import store
+from lab.nodes import gpus as stand_ins
+from lab.nodes import spec
+from lab.nodes.node import Node
 from launcher.base.errors import RingmasterError
-from launcher.commands.options import switch
 
 
 def up(options: argparse.Namespace) -> None:
@@ -21,9 +24,9 @@ def up(options: argparse.Namespace) -> None:
     wanted = spec.lab(
         nodes=_number("NODES", options.nodes, 3),
         gpus=_number("GPUS", options.gpus, 0),
-        engine=switch("ENGINE", options.engine),
-        unequal=switch("UNEQUAL", options.unequal),
-        registry=switch("REGISTRY", options.registry),
+        engine=check.switch("ENGINE", options.engine),
+        unequal=check.switch("UNEQUAL", options.unequal),
+        registry=check.switch("REGISTRY", options.registry),
         overrides=options.node,
     )
     lab.up(wanted, place)
@@ -42,14 +45,14 @@ def _number(what: str, text: str, default: int) -> int:
 
 
 def down(options: argparse.Namespace) -> None:
-    purge = switch("PURGE", options.purge)
+    purge = check.switch("PURGE", options.purge)
     one = _place(options)
     every = options.name is None or purge
     with contextlib.ExitStack() as each:  # the others also where one fails
         for place in {one, *(lab.existing(engine.connect()) if every else ())}:
             each.callback(lab.down, place)
     if options.all:
-        shutil.rmtree(image.CACHE, ignore_errors=True)
+        shutil.rmtree(store.CACHE, ignore_errors=True)
     if purge:
         engine.purge()
     elif ENGINE_RECORD.exists():
@@ -70,7 +73,7 @@ def status(options: argparse.Namespace) -> None:
         )
         told = dataclasses.asdict(now)
         traits = [f"{key}={value}" for key, value in told.items() if key != "name" and value != getattr(plain, key)]
-        traits += stand_ins.faults(shown)
+        traits += stand_ins.misbehaviour(shown)
         print(f"{node.name:8} {node.address:16} {node.state:10} {' '.join(traits) or 'bare'}")
     there = registry.find(engine.needed(), place)
     if there is not None:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from lab.host import Host, extra_certificates, via_gateway
-from lab.recipe import USER
-from lab.spec import NodeSpec
+from lab.host.facts import Host, extra_certificates, via_gateway
+from lab.image.recipe import USER
+from lab.nodes.spec import NodeSpec
 
 USER_ID = 1000
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"

@@ -12,11 +12,12 @@ import docker
 from docker.errors import ImageNotFound
 from docker.models.images import Image
 
-from lab import build
-from lab.host import Host
-from lab.place import CHECKOUT, CHECKOUT_LABEL, IMAGE_LABEL, LABEL, STATE
-from lab.recipe import Recipe, recipe
-from lab.say import step
+from lab.base.place import CHECKOUT, CHECKOUT_LABEL, IMAGE_LABEL, LABEL, STATE
+from lab.base.say import step
+from lab.host.facts import Host
+from lab.image import build
+from lab.image.recipe import Recipe, recipe
+from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
 
 CACHE = STATE / "images"
@@ -82,13 +83,12 @@ def check_disk(engine_folder: str) -> None:
 def _keep(image: Image, wanted: Recipe) -> None:
     """Put a copy into the checkout, in place of older ones."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    for old in CACHE.glob(f"{wanted.kind}-*"):
-        old.unlink()
-    part = _cached(wanted).with_suffix(".part")
-    with part.open("wb") as tar:
+    for pattern in (f"{wanted.kind}-*", f".{wanted.kind}-*"):  # the second: halves that were interrupted
+        for old in CACHE.glob(pattern):
+            old.unlink()
+    with atomic_file.replacing(_cached(wanted)) as tar:
         for chunk in image.save(named=True):
             tar.write(chunk)
-    part.rename(_cached(wanted))
 
 
 def _cached(wanted: Recipe) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from lab import check
+from lab.base import check
 from launcher.base.errors import RingmasterError
 
 MOST_NODES = 32

@@ -8,11 +8,12 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
-from lab import command
-from lab.archive import Archive
-from lab.files import File
-from lab.place import NODE_LABEL, Place
-from lab.spec import NodeSpec
+from lab.base import command
+from lab.base.archive import Archive
+from lab.base.place import NODE_LABEL, Place
+from lab.nodes.files import File
+from lab.nodes.spec import NodeSpec
+from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
 
 SPEC_FILE = "spec.json"
@@ -58,7 +59,7 @@ class Node:
     def change_settings(self, **changed: object) -> None:
         """Change what `start-node` reads; it holds from the node's next boot on."""
         values = {**self.read_settings(), **{key: str(value) for key, value in changed.items()}}
-        (self.folder / "settings").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        atomic_file.write(self.folder / "settings", "".join(f"{key}={value}\n" for key, value in values.items()))
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -11,28 +11,30 @@ from typing import Any, NoReturn
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
-from lab import faults, gpus, links, spec, verbs
-from lab.fault import Fault
-from lab.node import Node
+from lab.commands import verbs
+from lab.faults import gpu_faults, links, node_faults
+from lab.faults.fault import Fault
+from lab.nodes import spec
+from lab.nodes.node import Node
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.commands.cli import leave_with
 
 FAULTS: dict[str, type[Fault]] = {
-    "kill": faults.Kill,
-    "freeze": faults.Freeze,
-    "reboot": faults.Reboot,
-    "partition": faults.Partition,
-    "cut-ssh": faults.CutSsh,
-    "fill-disk": faults.FillDisk,
-    "limit-memory": faults.LimitMemory,
-    "pin": faults.Pin,
-    "clock": faults.ClockOffset,
+    "kill": node_faults.Kill,
+    "freeze": node_faults.Freeze,
+    "reboot": node_faults.Reboot,
+    "partition": node_faults.Partition,
+    "cut-ssh": node_faults.CutSsh,
+    "fill-disk": node_faults.FillDisk,
+    "limit-memory": node_faults.LimitMemory,
+    "pin": node_faults.Pin,
+    "clock": node_faults.ClockOffset,
     "shape": links.Shape,
-    "missing-gpu": gpus.MissingGpu,
-    "old-driver": gpus.OldDriver,
-    "no-driver": gpus.NoDriver,
-    "busy-gpu": gpus.BusyGpu,
-    "xid": gpus.Xid,
+    "missing-gpu": gpu_faults.MissingGpu,
+    "old-driver": gpu_faults.OldDriver,
+    "no-driver": gpu_faults.NoDriver,
+    "busy-gpu": gpu_faults.BusyGpu,
+    "xid": gpu_faults.Xid,
 }
 
 

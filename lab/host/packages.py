@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Callable
 
-from lab import command
+from lab.base import command
 from launcher.base.errors import ExitCode, RingmasterError
 
 _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "a"}

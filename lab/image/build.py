@@ -13,12 +13,13 @@ from docker.models.containers import Container
 from docker.models.images import Image
 from docker.types import Mount
 
-from lab import command, engine, packages
-from lab.archive import Archive
-from lab.host import Host
-from lab.place import CHECKOUT, CHECKOUT_LABEL, IMAGE_LABEL, LABEL
-from lab.recipe import BASE, CLEAN, NODE_FILES, SETUP, Recipe
-from lab.say import say
+from lab.base import command
+from lab.base.archive import Archive
+from lab.base.place import CHECKOUT, CHECKOUT_LABEL, IMAGE_LABEL, LABEL
+from lab.base.say import say
+from lab.host import engine, packages
+from lab.host.facts import Host
+from lab.image.recipe import BASE, CLEAN, NODE_FILES, SETUP, Recipe
 from launcher.base.errors import ExitCode, RingmasterError
 
 HOST_FOLDER = "/run/ringmaster-lab-host"  # an empty folder there is all that stays; a node begins with an empty /run

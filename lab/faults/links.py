@@ -3,9 +3,9 @@
 import shlex
 from dataclasses import dataclass
 
-from lab import check
-from lab.fault import Fault, setting
-from lab.node import Node
+from lab.base import check
+from lab.faults.fault import Fault, setting
+from lab.nodes.node import Node
 
 _PORT = 5201
 # Counts what arrives within the seconds given, after a first half second that fills buffers and buckets.

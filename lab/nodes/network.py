@@ -11,8 +11,8 @@ from docker.errors import APIError
 from docker.models.networks import Network
 from docker.types import IPAMConfig, IPAMPool
 
-from lab.place import CHECKOUT, LABEL, Place
-from lab.say import say
+from lab.base.place import CHECKOUT, LABEL, Place
+from lab.base.say import say
 from launcher.base.errors import ExitCode, RingmasterError
 
 ROLE_LABEL = "ringmaster.lab.network"

@@ -14,9 +14,10 @@ from pathlib import Path
 import docker
 from docker.errors import DockerException
 
-from lab import packages
-from lab.place import ENGINE_RECORD, LABEL, STATE
-from lab.say import say, step
+from lab.base.place import ENGINE_RECORD, LABEL, STATE
+from lab.base.say import say, step
+from lab.host import packages
+from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
 
 _LEFT_BY_THE_ENGINE = ("/var/lib/docker", "/var/lib/containerd", "/etc/docker", "/run/docker", "/run/containerd")
@@ -144,7 +145,7 @@ def note_packages(added: tuple[str, ...]) -> None:
 
 def _write(record: Record) -> None:
     STATE.mkdir(exist_ok=True)
-    ENGINE_RECORD.write_text(json.dumps(asdict(record), indent=2) + "\n")
+    atomic_file.write_json(ENGINE_RECORD, asdict(record))
 
 
 def purge() -> None:

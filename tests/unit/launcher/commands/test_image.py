@@ -160,7 +160,7 @@ def test_the_build_gets_the_nodes_certificates_and_proxies_for_its_time_only(nod
         ({"client": "19.03.1"}, "too old"),
         ({"client": "27.3.1"}, "install the package docker-buildx"),
         ({"free_kb": 9_000_000}, "building needs 16 GB"),
-        ({"registry": False}, "mmdebstrap is not on this machine"),
+        ({"registry": False}, "this machine has no mmdebstrap"),
     ],
 )
 def test_a_node_that_can_not_build_is_told_and_nothing_recorded(

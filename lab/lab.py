@@ -40,14 +40,17 @@ class Lab:
         return self.nodes[name]
 
     def ssh(self, name: str, *command: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
-        """Run a command line as the operator would: by ssh, with the written files alone."""
+        """Run a command line as the operator would: with ssh, and with nothing but the written files."""
         return ready.ssh(self.place, name, *command, timeout=timeout)
 
 
 def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
-    """Make the lab what `spec` says: nodes that are so already stay, the others are made, made anew, or removed.
+    """Make the lab what `spec` says: nodes that fit it stay, the others are made, made anew, or removed.
 
-    Those named in `renew` are made anew in any case.
+    Nodes named in `renew` are made anew in any case.
+
+    Raises:
+        RingmasterError: there is no engine, a tool is missing, or a node does not come up.
     """
     _check_tools()
     client = engine.ensure()
@@ -90,15 +93,15 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
 
 
 def down(place: Place) -> None:
-    """Remove everything of this lab: containers, networks, disks, files; with the checkout's last lab, the images."""
+    """Remove all of this lab: containers, networks, disks, files; with the checkout's last lab, also the images."""
     client = engine.connect()
     with _alone():
         try:
             if client is not None:
                 _remove_from_engine(client, place)
             elif place.state.exists():
-                say(f"no Docker engine answers: removing the files of the lab '{place.name}' only")
-        finally:  # the key goes in any case; what is left in the engine is found again by its label
+                say(f"no Docker engine answers: removing only the files of the lab '{place.name}'")
+        finally:  # the key is removed in any case; leftovers in the engine are found again by their label
             access.remove(place)
             shutil.rmtree(place.state, ignore_errors=True)
         if client is not None and not existing(client):
@@ -106,7 +109,7 @@ def down(place: Place) -> None:
 
 
 def existing(client: docker.DockerClient | None) -> list[Place]:
-    """Every lab of this checkout, whole or not."""
+    """Return every lab of this checkout, complete or not."""
     found = [] if client is None else client.containers.list(all=True, filters={"label": LABEL})
     networks = [] if client is None else client.networks.list(filters={"label": LABEL})
     labels = [one.labels[LABEL] for one in found]
@@ -200,7 +203,7 @@ def _door(found: Node) -> Door:
 
 
 def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]
-    """Do it to all at the same time; the first failure is raised once all have ended."""
+    """Do `action` to all items at the same time; once all have ended, raise the first failure."""
     if items:
         with ThreadPoolExecutor(len(items)) as pool:
             list(pool.map(action, items))
@@ -208,9 +211,9 @@ def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """One `up` or `down` of this checkout at a time: two would make each node twice, or remove what is being made.
+    """Let one `up` or `down` of this checkout run at a time: two would make nodes twice, or remove half-made ones.
 
-    The lock is on a folder of the source: it needs no file of its own, which `down` would have to leave or to remove.
+    The lock is on a folder of the source, so it needs no file of its own, which `down` would have to leave or remove.
     """
     folder = os.open(Path(__file__).parent, os.O_RDONLY)
     try:

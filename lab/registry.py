@@ -45,14 +45,18 @@ exec docker-registry serve /tls/config.yml
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """Where it is: for the nodes, and for this machine's engine."""
+    """Its address for the nodes, and the one for this machine's engine."""
 
     address: str
     push: str
 
 
 def up(client: docker.DockerClient, place: Place, host: Host, nodes: Iterable[Node]) -> Registry:
-    """Start it where it isn't running, and let every node trust it."""
+    """Start the registry if it isn't running, and let every node trust it.
+
+    Raises:
+        RingmasterError: it doesn't answer.
+    """
     found = _find(client, place)
     if found is None:
         with step("starting the registry"):
@@ -62,8 +66,8 @@ def up(client: docker.DockerClient, place: Place, host: Host, nodes: Iterable[No
     deadline = time.monotonic() + _SECONDS
     while not _answers(found):
         if time.monotonic() > deadline:
-            said = " ".join(found.logs(tail=3).decode(errors="replace").split())
-            raise RingmasterError(f"the lab's registry does not answer: {said[-300:]}", exit_code=ExitCode.NOT_STARTED)
+            log = " ".join(found.logs(tail=3).decode(errors="replace").split())
+            raise RingmasterError(f"the lab's registry does not answer: {log[-300:]}", exit_code=ExitCode.NOT_STARTED)
         time.sleep(0.2)
     registry = _describe(found, place)
     _, certificate = command.run(found, "cat", "/tls/cert.pem")
@@ -73,12 +77,14 @@ def up(client: docker.DockerClient, place: Place, host: Host, nodes: Iterable[No
 
 
 def down(client: docker.DockerClient, place: Place) -> None:
+    """Remove the registry, if there is one."""
     found = _find(client, place)
     if found is not None:
         found.remove(force=True, v=True)
 
 
 def find(client: docker.DockerClient, place: Place) -> Registry | None:
+    """Return the registry, if it is running."""
     found = _find(client, place)
     return _describe(found, place) if found is not None and found.status == "running" else None
 

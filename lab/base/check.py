@@ -1,4 +1,4 @@
-"""Checks of what a user types about nodes and faults, before anything is done. Pure."""
+"""Checks of the user's settings of nodes and faults, before anything is done. Pure."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from launcher.base.errors import RingmasterError
 
 
 def number(what: str, value: int, low: int, high: int, *, or_none: bool = False) -> None:
-    """Refuse a number outside `low` to `high`; with `or_none`, 0 stands for "none" and is right too."""
+    """Refuse a number outside `low` to `high`; with `or_none`, 0 means "none" and is allowed too."""
     if not (low <= value <= high or (or_none and value == 0)):
         raise RingmasterError(f"{what}={value}: must be {'0 or ' if or_none else ''}{low} to {high}")
 
@@ -20,12 +20,13 @@ def switch(what: str, text: str) -> bool:
 
 
 def pattern(what: str, text: str, wanted: str, meaning: str) -> None:
+    """Refuse a text that the regular expression `wanted` doesn't match; `meaning` says what it must be."""
     if not re.fullmatch(wanted, text):
         raise RingmasterError(f"{what}={text}: must be {meaning}")
 
 
 def cores(what: str, text: str) -> None:
-    """Refuse what is no list of this machine's cores, such as `0`, `0-1` or `0,2-3`."""
+    """Refuse anything but a list of this machine's cores, such as `0`, `0-1` or `0,2-3`."""
     pattern(what, text, r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", "cores such as 0, 0-1 or 0,2")
     last = (os.cpu_count() or 1) - 1
     for part in text.split(","):
@@ -35,7 +36,7 @@ def cores(what: str, text: str) -> None:
 
 
 def interface(what: str, text: str) -> None:
-    """A shell of the node's root reads it, and the kernel takes 15 characters at most."""
+    """Refuse a bad interface name: a root shell on the node reads it, and the kernel takes at most 15 characters."""
     pattern(what, text, r"[a-z][a-z0-9]{0,14}", "a name such as eth0 or ens5")
     if text in {"lo", "docker0", "aside0"}:
         raise RingmasterError(f"{what}={text}: that name is another interface's; take one such as ens5")

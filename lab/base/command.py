@@ -1,4 +1,4 @@
-"""Runs a command: in a container, or on this machine so that it can be stopped without leaving anything."""
+"""Runs a command: in a container, or on this machine in such a way that stopping it leaves nothing behind."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from docker.models.containers import Container
 
 
 def run(container: Container, *command: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """Return its exit status and what it printed, both streams together."""
+    """Run a command in a container; return its exit status and its output, both streams together."""
     done = container.exec_run(list(command), environment=environment)
     output = done.output if isinstance(done.output, bytes) else b"".join(done.output)
     return int(done.exit_code or 0), output.decode(errors="replace")
@@ -18,7 +18,7 @@ def run(container: Container, *command: str, environment: dict[str, str] | None 
 def on_host(
     words: Sequence[str], *, timeout: float, environment: dict[str, str] | None = None, text: str = ""
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program of this machine; whatever interrupts us, it is told to stop and may clean up before we go on.
+    """Run a program on this machine; if we are interrupted, it is asked to stop and may clean up before we go on.
 
     `subprocess.run` would kill it, and leave its mounts and its half-written files.
     """
@@ -35,7 +35,7 @@ def on_host(
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
-    """Its whole session, as a terminal would: what it started must end before it can clean up."""
+    """Stop its whole session, as a terminal would: its children must end before it can clean up."""
     for number, seconds in ((signal.SIGTERM, 30), (signal.SIGKILL, 10)):
         try:
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""`python -m lab`: bring the lab up and down, look at it, break it and mend it."""
+"""`python -m lab`: bring the lab up and down, look at it, break it and repair it."""
 
 import argparse
 import dataclasses
@@ -38,29 +38,31 @@ FAULTS: dict[str, type[Fault]] = {
 }
 
 
-# 1 or nothing, as make hands its variables on; a flag alone means 1.
+# 1 or empty, as make passes its variables on; the flag alone means 1.
 _SWITCH: dict[str, Any] = {"nargs": "?", "const": "1", "default": "", "metavar": "1"}
-_GOES_ON = "`make lab` again goes on, `make lab-down` removes what there is"
+_GOES_ON = "`make lab` continues, `make lab-down` removes what is there"
 _EPILOG = """\
 examples
   python -m lab up --nodes 3 --engine --gpus 2
   python -m lab up --nodes 3 --node node2:mtu=1300,ssh_port=2222 --node node3:interface=ens5
-  python -m lab partition node1 node2              and with --undo: mended again
+  python -m lab partition node1 node2              and with --undo: connected again
   python -m lab shape node1 --rate 100mbit
   ssh -F inventory/lab.ssh_config node1
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as every command here does: in one line, and with the closing line after it."""
+    """Reports wrong usage as every command here does: in one line, with the closing line after it."""
 
     def error(self, message: str) -> NoReturn:
-        raise RingmasterError(f"{message}; `{self.prog} --help` shows what there is")
+        """Raise the error instead of printing the usage."""
+        raise RingmasterError(f"{message}; `{self.prog} --help` shows what is possible")
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    given = sys.argv[1:] if words is None else list(words)
-    leave_with(lambda: _run(given), debug="--debug" in given)
+    """Run a command line and end the process with its exit code."""
+    arguments = sys.argv[1:] if words is None else list(words)
+    leave_with(lambda: _run(arguments), debug="--debug" in arguments)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -76,8 +78,8 @@ def _run(words: Sequence[str]) -> int:
             exit_code=ExitCode.CLUSTER,
         ) from error
     except (DockerException, RequestException) as error:
-        said = error.explanation if isinstance(error, APIError) and error.explanation else error
-        raise RingmasterError(f"the Docker engine: {said}; {_GOES_ON}", exit_code=ExitCode.CLUSTER) from error
+        reason = error.explanation if isinstance(error, APIError) and error.explanation else error
+        raise RingmasterError(f"the Docker engine: {reason}; {_GOES_ON}", exit_code=ExitCode.CLUSTER) from error
     return 0
 
 
@@ -93,27 +95,29 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--name", help="which lab of this checkout; default: `lab` (down: every one); the tests' own is `test`"
+        "--name", help="which lab of this checkout; default: `lab` (down: all of them); that of the tests is `test`"
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_up(commands)
     down = commands.add_parser(
-        "down", help="remove every lab of this checkout (or that of --name), their files, their images"
+        "down", help="remove all labs of this checkout (or that of --name) with their files and images"
     )
-    down.add_argument("--all", action="store_true", help="also the copies of the images in the checkout")
-    down.add_argument("--purge", **_SWITCH, help="also the Docker engine, if the lab installed it")
+    down.add_argument("--all", action="store_true", help="also remove the copies of the images in the checkout")
+    down.add_argument("--purge", **_SWITCH, help="also remove the Docker engine, if the lab installed it")
     down.set_defaults(verb=verbs.down)
-    commands.add_parser("status", help="the nodes, what they are, how they are").set_defaults(verb=verbs.status)
-    renew = commands.add_parser("renew", help="make nodes anew, as they were on their first day")
+    commands.add_parser("status", help="show the nodes: their settings and their state").set_defaults(verb=verbs.status)
+    renew = commands.add_parser("renew", help="make nodes anew, as they were at their first boot")
     renew.add_argument("nodes", nargs="+", metavar="NODE")
     renew.set_defaults(verb=verbs.renew)
-    gpu = commands.add_parser("gpus", help="set what a node's stand-in nvidia-smi shows")
+    gpu = commands.add_parser("gpus", help="set the GPUs that a node's stand-in nvidia-smi shows")
     gpu.add_argument("node", metavar="NODE")
-    gpu.add_argument("count", type=int, help="how many; 0 takes nvidia-smi away")
-    gpu.add_argument("--model", default="", help="as nvidia-smi names it")
+    gpu.add_argument("count", type=int, help="how many; 0 removes nvidia-smi")
+    gpu.add_argument("--model", default="", help="the name that nvidia-smi shows")
     gpu.add_argument("--driver", default="", help="version, such as 580.95.05")
-    gpu.add_argument("--toolkit", choices=("yes", "no"), help="is the hook there that makes the engine take --gpus?")
+    gpu.add_argument(
+        "--toolkit", choices=("yes", "no"), help="whether the hook that makes the engine accept --gpus is there"
+    )
     gpu.set_defaults(verb=verbs.gpus)
     for name, kind in FAULTS.items():
         _add_fault(commands, name, kind)
@@ -123,18 +127,18 @@ def _parser() -> argparse.ArgumentParser:
 def _add_up(commands: "argparse._SubParsersAction[_Parser]") -> None:
     settings = "".join(f"\n  {name:17} {meaning}" for name, meaning in spec.SETTINGS.items())
     up = commands.add_parser(
-        "up", help="start the lab, or make the one that is up what is asked for",
-        epilog=f"settings of a node (yes or no: 1 or 0){settings}",
+        "up", help="start the lab, or change the one that is up",
+        epilog=f"settings of a node (1 or 0 for yes or no){settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     up.add_argument("--nodes", default="", help="how many; default 3")
     up.add_argument("--gpus", default="", help="stand-in GPUs per node; default 0")
-    up.add_argument("--engine", **_SWITCH, help="with the Docker engine already on the nodes")
-    up.add_argument("--unequal", **_SWITCH, help="nodes that differ: interface names, ports, MTU, clock, …")
-    up.add_argument("--registry", **_SWITCH, help="with an image registry beside the nodes")
+    up.add_argument("--engine", **_SWITCH, help="make nodes that already have the Docker engine")
+    up.add_argument("--unequal", **_SWITCH, help="make nodes that differ: interface names, ports, MTU, clock, …")
+    up.add_argument("--registry", **_SWITCH, help="start an image registry beside the nodes")
     up.add_argument(
         "--node", action="append", default=[], metavar="NODE:KEY=VALUE,…",
-        help="settings of one node, see below; may be given for several",
+        help="settings of one node, see below; may be repeated for other nodes",
     )  # fmt: skip
     up.set_defaults(verb=verbs.up)
 

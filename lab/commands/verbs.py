@@ -1,4 +1,4 @@
-"""What each command of `python -m lab` does with its options."""
+"""The commands of `python -m lab`, each with its options."""
 
 import argparse
 import contextlib
@@ -20,6 +20,7 @@ from launcher.base.errors import RingmasterError
 
 
 def up(options: argparse.Namespace) -> None:
+    """Start the lab, or change the one that is up, and show it."""
     place = _place(options)
     wanted = spec.lab(
         nodes=_number("NODES", options.nodes, 3),
@@ -45,10 +46,11 @@ def _number(what: str, text: str, default: int) -> int:
 
 
 def down(options: argparse.Namespace) -> None:
+    """Remove labs, and what else was asked for."""
     purge = check.switch("PURGE", options.purge)
     one = _place(options)
     every = options.name is None or purge
-    with contextlib.ExitStack() as each:  # the others also where one fails
+    with contextlib.ExitStack() as each:  # the others also if one fails
         for place in {one, *(lab.existing(engine.connect()) if every else ())}:
             each.callback(lab.down, place)
     if options.all:
@@ -62,25 +64,27 @@ def down(options: argparse.Namespace) -> None:
 
 
 def status(options: argparse.Namespace) -> None:
+    """Print a line for each node, and for the registry."""
     place = _place(options)
     found = lab.find(place)
     plain = spec.NodeSpec(name="")
     for node in found.nodes.values():
-        shown = stand_ins.read(node)  # what is so now, not what was asked for
+        shown = stand_ins.read(node)  # what is true now, which may differ from the spec
         toolkit = node.read_settings()["TOOLKIT"] == "1"
         now = dataclasses.replace(
             node.spec, gpus=shown["count"], gpu_model=shown["model"], driver=shown["driver"], toolkit=toolkit
         )
-        told = dataclasses.asdict(now)
-        traits = [f"{key}={value}" for key, value in told.items() if key != "name" and value != getattr(plain, key)]
+        settings = dataclasses.asdict(now)
+        traits = [f"{key}={value}" for key, value in settings.items() if key != "name" and value != getattr(plain, key)]
         traits += stand_ins.misbehaviour(shown)
         print(f"{node.name:8} {node.address:16} {node.state:10} {' '.join(traits) or 'bare'}")
-    there = registry.find(engine.needed(), place)
-    if there is not None:
-        print(f"registry {there.address:27} push from this machine to {there.push}")
+    running = registry.find(engine.needed(), place)
+    if running is not None:
+        print(f"registry {running.address:27} push from this machine to {running.push}")
 
 
 def renew(options: argparse.Namespace) -> None:
+    """Make nodes anew."""
     place = _place(options)
     found = lab.find(place)
     wanted = spec.LabSpec(
@@ -88,11 +92,12 @@ def renew(options: argparse.Namespace) -> None:
         registry=registry.find(engine.needed(), place) is not None,
     )
     for name in options.nodes:
-        found[name]  # says which there are
+        found[name]  # names those that exist, if this one doesn't
     lab.up(wanted, place, renew=options.nodes)
 
 
 def gpus(options: argparse.Namespace) -> None:
+    """Set what a node's GPU stand-ins show."""
     node = lab.find(_place(options))[options.node]
     stand_ins.set_gpus(node, count=options.count, model=options.model, driver=options.driver)
     if options.toolkit:
@@ -100,6 +105,7 @@ def gpus(options: argparse.Namespace) -> None:
 
 
 def fault(options: argparse.Namespace) -> None:
+    """Apply a fault, or undo it."""
     found = lab.find(_place(options))
     values = {
         field.name: found[getattr(options, field.name)] if field.type is Node else getattr(options, field.name)

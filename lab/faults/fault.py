@@ -1,4 +1,4 @@
-"""What every fault has: it can be done and undone, from any process, and is undone when its `with` block ends."""
+"""What all faults share: any process can apply and undo them, and the end of a `with` block undoes them."""
 
 import contextlib
 import dataclasses
@@ -8,25 +8,30 @@ from typing import Any, Self
 
 
 def setting(default: Any, meaning: str) -> Any:
-    """A field of a fault that is an option on the command line, with what it means there."""
+    """Return a field of a fault that is an option on the command line, with its help there."""
     return dataclasses.field(default=default, metadata={"help": meaning})
 
 
 class Fault(ABC):
-    """Nothing is remembered between the two: what a fault changed is found in the node itself."""
+    """A fault of a node or a link.
+
+    Nothing is remembered between `apply` and `undo`: the node itself shows what was changed.
+    """
 
     @abstractmethod
-    def apply(self) -> None: ...
+    def apply(self) -> None:
+        """Make it happen."""
 
     @abstractmethod
-    def undo(self) -> None: ...
+    def undo(self) -> None:
+        """Take it back, also where it was not applied."""
 
     def start(self) -> None:
-        """Apply it, or, where that fails, leave nothing of it."""
+        """Apply it; if that fails, leave nothing of it."""
         try:
             self.apply()
         except BaseException:
-            with contextlib.suppress(Exception):  # what was done of it; the first error is the one to show
+            with contextlib.suppress(Exception):  # the first error is the one to show
                 self.undo()
             raise
 

@@ -1,4 +1,4 @@
-"""Links between nodes: make one slow, and measure what it carries."""
+"""Links between nodes: makes one slow, and measures how much it carries."""
 
 import shlex
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ with contextlib.suppress(OSError), connection:
 
 @dataclass(frozen=True)
 class Shape(Fault):
-    """What the node sends, by each of its cards, passes at a rate. For both directions shape both nodes."""
+    """The node sends at a limited rate, on each of its cards. For both directions shape both nodes."""
 
     node: Node
     rate: str = setting("1gbit", "such as 100mbit or 1gbit")
@@ -62,13 +62,13 @@ class Shape(Fault):
             )  # fmt: skip
 
     def undo(self) -> None:
-        if self.node.state in {"running", "paused"}:  # of a node that is down nothing is left to take back
+        if self.node.state in {"running", "paused"}:  # a node that is down has lost it
             for device in self.node.devices():
                 self.node.run("tc", "qdisc", "del", "dev", device, "root", check=False)
 
 
 def bandwidth(sender: Node, receiver: Node, *, seconds: float = 2.0) -> float:
-    """Measure with one TCP connection how many bits a second pass from one node to the other."""
+    """Return how many bits a second pass from one node to the other, measured with one TCP connection."""
     door = ("-p", "tcp", "-s", sender.address, "--dport", str(_PORT), "-j", "ACCEPT")
     receiver.run("iptables", "-w", "-I", "INPUT", *door)
     try:

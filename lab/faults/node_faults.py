@@ -14,14 +14,14 @@ from lab.nodes.node import Node
 from lab.nodes.spec import LEAST_MEMORY_MB, MOST_MEMORY_MB, MOST_SECONDS
 from launcher.base.errors import RingmasterError
 
-# Before ufw's rules and everybody else's, and untouched by `ufw reset`: the raw table sees a packet first.
+# The raw table sees a packet before ufw's rules and all others, and `ufw reset` doesn't touch it.
 _FIRST = ("iptables", "-w", "-t", "raw")
 _BALLAST = "/var/tmp/ringmaster-lab-ballast"  # in the node
 
 
 @dataclass(frozen=True)
 class Kill(Fault):
-    """The power fails: every process is gone at once. Undone: the node boots again."""
+    """The power fails: every process is gone at once. Undo: the node boots again."""
 
     node: Node
 
@@ -38,7 +38,7 @@ class Kill(Fault):
 
 @dataclass(frozen=True)
 class Freeze(Fault):
-    """Every process stands still, and connections stay open: what a hung kernel looks like."""
+    """Every process stands still, and connections stay open, as with a hung kernel."""
 
     node: Node
 
@@ -56,7 +56,7 @@ class Freeze(Fault):
 
 @dataclass(frozen=True)
 class Reboot(Fault):
-    """An orderly reboot. It is its own undo, which waits until the node is back."""
+    """An orderly reboot. It undoes itself; undo waits until the node is back."""
 
     node: Node
 
@@ -69,7 +69,7 @@ class Reboot(Fault):
 
 @dataclass(frozen=True)
 class Partition(Fault):
-    """No packet passes between two nodes, on any of their cards, and neither is told."""
+    """No packet passes between two nodes, on any of their cards, and neither is notified."""
 
     node: Node
     other: Node
@@ -84,7 +84,7 @@ class Partition(Fault):
                 _drop(here, "-s", address)
 
     def undo(self) -> None:
-        with contextlib.ExitStack() as both:  # the second also where the first fails
+        with contextlib.ExitStack() as both:  # the second direction also if the first fails
             for here, there in self._directions:
                 both.callback(_pass_all, here, there.addresses)
 
@@ -95,7 +95,7 @@ class Partition(Fault):
 
 @dataclass(frozen=True)
 class CutSsh(Fault):
-    """The operator's packets to the node's sshd are lost, also those of connections that are open."""
+    """The operator's packets to the node's sshd are lost, also those of open connections."""
 
     node: Node
 
@@ -113,7 +113,7 @@ class CutSsh(Fault):
 
 @dataclass(frozen=True)
 class FillDisk(Fault):
-    """The node's disk, which is its /var, has only some MiB left. Takes no room on this machine."""
+    """The node's disk, which is its /var, has only a few MiB left. This takes no room on this machine."""
 
     node: Node
     left_mb: int = setting(0, "MiB that stay free")
@@ -125,7 +125,7 @@ class FillDisk(Fault):
         self.undo()
         free = int(self.node.run("df", "--output=avail", "-B1", "/var").split()[-1])
         self.node.run("fallocate", "-l", str(max(free - (self.left_mb << 20), 4096)), _BALLAST, check=False)
-        if self.left_mb == 0:  # what fallocate's own bookkeeping had left over
+        if self.left_mb == 0:  # the rest that fallocate's own bookkeeping left
             self.node.run("sh", "-c", f"cat /dev/zero >>{_BALLAST} 2>/dev/null || true")
 
     def undo(self) -> None:
@@ -134,7 +134,7 @@ class FillDisk(Fault):
 
 @dataclass(frozen=True)
 class LimitMemory(Fault):
-    """The node, with all that its engine runs, has only some MiB of memory."""
+    """The node, with everything that its engine runs, has only a few MiB of memory."""
 
     node: Node
     mb: int = setting(512, "MiB of memory, without swap")
@@ -146,14 +146,14 @@ class LimitMemory(Fault):
         self.node.container.update(mem_limit=f"{self.mb}m", memswap_limit=f"{self.mb}m")
 
     def undo(self) -> None:
-        # The engine can't take a limit away again, only raise it: to all that this machine has.
+        # The engine can't remove a limit, only raise it: to everything that this machine has.
         limit = self.node.spec.memory_mb << 20 or _machine(self.node)["MemTotal"]
         self.node.container.update(mem_limit=limit, memswap_limit=limit)
 
 
 @dataclass(frozen=True)
 class Pin(Fault):
-    """The node, with all that its engine runs, computes on these cores of the machine only."""
+    """The node, with everything that its engine runs, computes only on these cores of the machine."""
 
     node: Node
     cores: str = setting("0", "such as 0, 0-1 or 0,2")
@@ -162,7 +162,7 @@ class Pin(Fault):
         check.cores("--cores", self.cores)
 
     def apply(self) -> None:
-        # On cgroup v1 a group can't become smaller than the groups in it: those first, the innermost before all.
+        # On cgroup v1 a group can't become smaller than the groups inside it: those come first, from the innermost.
         self._write(self.cores, reversed(self._groups()))
         self.node.container.update(cpuset_cpus=self.cores)
 
@@ -172,7 +172,7 @@ class Pin(Fault):
         self._write(cores, self._groups())
 
     def _groups(self) -> list[str]:
-        """The cpusets inside the node's own, outer ones first; on cgroup v2, where they follow, none."""
+        """Return the cpusets inside the node's own, outer ones first; none on cgroup v2, where they follow it."""
         found = self.node.run(
             "sh", "-c", "find /sys/fs/cgroup/cpuset -mindepth 2 -name cpuset.cpus 2>/dev/null || true"
         )
@@ -185,10 +185,10 @@ class Pin(Fault):
 
 @dataclass(frozen=True)
 class ClockOffset(Fault):
-    """Whoever logs in from now on, by ssh and through sudo, sees a clock that is ahead."""
+    """Every login from now on, with ssh and through sudo, sees a clock that is ahead."""
 
     node: Node
-    seconds: int = setting(30, "how much; less than 0: behind")
+    seconds: int = setting(30, "by how much; less than 0: behind")
 
     def __post_init__(self) -> None:
         check.number("--seconds", self.seconds, -MOST_SECONDS, MOST_SECONDS)
@@ -219,7 +219,7 @@ def _drop(node: Node, *match: str) -> None:
 
 
 def _pass(node: Node, *match: str) -> None:
-    """The rules of a node that is down went with it; a frozen one still has them, and says so."""
+    """Remove a rule; a node that is down has lost its rules, a frozen one still has them, and reports it."""
     up = node.state in {"running", "paused"}
     if up and node.succeeds(*_FIRST, "-C", "PREROUTING", *match, "-j", "DROP"):
         node.run(*_FIRST, "-D", "PREROUTING", *match, "-j", "DROP")

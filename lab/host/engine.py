@@ -1,4 +1,4 @@
-"""The Docker engine under the lab: find it, or install and start the distribution's; take that back."""
+"""The Docker engine under the lab: found, or the distribution's installed and started, which `purge` takes back."""
 
 import contextlib
 import json
@@ -26,21 +26,21 @@ _START_SECONDS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What the lab added to this machine for an engine, so that `lab-down PURGE=1` can take back exactly that."""
+    """The lab's additions to this machine for an engine, so that `lab-down PURGE=1` can take back exactly these."""
 
     packages: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    """Folders that the engine made and that were not there before."""
+    """Folders that the engine made and that did not exist before."""
     pid: int = 0
-    """The engine the lab started itself, where no systemd does it; 0 for none."""
+    """The process of the engine, if the lab started it itself because there is no systemd; 0: none."""
     started: str = ""
-    """That process's start time in the kernel's count: a process number may be used again."""
+    """That process's start time in the kernel's count: a process id may be used again."""
     forwarding: str = "1"
-    """What net.ipv4.ip_forward was before."""
+    """The value of net.ipv4.ip_forward before."""
 
 
 def connect() -> docker.DockerClient | None:
-    """Return a client of the engine that DOCKER_HOST or the default socket names, or None where none answers."""
+    """Return a client of the engine at DOCKER_HOST or at the default socket, or None if none answers."""
     try:
         client = docker.from_env(timeout=120)
         client.ping()
@@ -50,7 +50,11 @@ def connect() -> docker.DockerClient | None:
 
 
 def needed() -> docker.DockerClient:
-    """Return a client of the engine, or say that there is none."""
+    """Return a client of the engine.
+
+    Raises:
+        RingmasterError: none answers.
+    """
     client = connect()
     if client is None:
         raise RingmasterError("no Docker engine answers here; `make lab` starts one", exit_code=ExitCode.NOT_STARTED)
@@ -58,7 +62,7 @@ def needed() -> docker.DockerClient:
 
 
 def ensure() -> docker.DockerClient:
-    """Return a client of the engine; install and start the distribution's where there is none.
+    """Return a client of the engine; install and start the distribution's if there is none.
 
     Raises:
         RingmasterError: there is none, and this is no Debian or Ubuntu, or the user isn't root.
@@ -84,7 +88,7 @@ def _why_not_installable() -> str:
     if os.environ.get("DOCKER_HOST"):
         return f"DOCKER_HOST names another ({os.environ['DOCKER_HOST']})"
     if shutil.which("dockerd") and os.geteuid() != 0:
-        return "starting the one that is installed needs root (or your user in the group docker)"
+        return "starting the installed one needs root (or your user in the group docker)"
     if os.geteuid() != 0:
         return "installing one needs root"
     return "" if shutil.which("apt-get") else "this system has no apt-get"
@@ -93,7 +97,7 @@ def _why_not_installable() -> str:
 def _install() -> None:
     if shutil.which("dockerd"):
         return
-    # Written before anything is installed: an interrupted installation can be taken back too.
+    # Written before anything is installed, so that an interrupted installation can be taken back too.
     new = tuple(folder for folder in _LEFT_BY_THE_ENGINE if not Path(folder).exists())
     forwarding = Path("/proc/sys/net/ipv4/ip_forward").read_text().strip()
     _write(replace(read_record(), folders=new, forwarding=forwarding))
@@ -103,7 +107,7 @@ def _install() -> None:
 
 
 def _start() -> None:
-    """Start the installed engine: through systemd where it runs, else as a process in a session of its own."""
+    """Start the installed engine: with systemd if that is running, else as a process in a session of its own."""
     with step("starting the Docker engine"):
         if Path("/run/systemd/system").is_dir():
             subprocess.run(["systemctl", "start", "docker"], check=True, timeout=_START_SECONDS)
@@ -129,6 +133,7 @@ def _start_process() -> None:
 
 
 def read_record() -> Record:
+    """Return what the lab added to this machine; empty if nothing."""
     try:
         stored = json.loads(ENGINE_RECORD.read_text())
     except FileNotFoundError:
@@ -137,7 +142,7 @@ def read_record() -> Record:
 
 
 def note_packages(added: tuple[str, ...]) -> None:
-    """Remember packages that the lab installed for itself."""
+    """Record packages that the lab installed for itself."""
     if added:
         record = read_record()
         _write(replace(record, packages=(*record.packages, *added)))
@@ -149,7 +154,11 @@ def _write(record: Record) -> None:
 
 
 def purge() -> None:
-    """Stop and remove the engine and the packages that the lab installed; one that was there before is left alone."""
+    """Stop and remove the engine and the packages that the lab installed; an engine that was there before stays.
+
+    Raises:
+        RingmasterError: the engine has containers of others.
+    """
     if not ENGINE_RECORD.exists():
         say("nothing to purge: the lab of this checkout installed no Docker engine")
         return
@@ -190,13 +199,13 @@ def _stop(record: Record) -> None:
     with step("stopping the Docker engine"):
         os.kill(record.pid, signal.SIGTERM)
         deadline = time.monotonic() + 30
-        # A new engine must not start while the old one's containerd is still there: dockerd waits for it, so do we.
+        # A new engine must not start while the old one's containerd is still running. dockerd waits for it; so do we.
         while _start_time(record.pid) == record.started and time.monotonic() < deadline:
             time.sleep(0.1)
 
 
 def _start_time(pid: int) -> str:
-    """When a process started, in the kernel's count; empty where it is gone or only waits to be collected."""
+    """Return when a process started, in the kernel's count; empty if it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -205,7 +214,7 @@ def _start_time(pid: int) -> str:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder that the engine made, after unmounting what it has left mounted there."""
+    """Remove a folder that the engine made, after unmounting everything that it left mounted there."""
     mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
     for place in sorted((Path(path) for path in mounted if Path(path).is_relative_to(folder)), reverse=True):
         subprocess.run(["umount", str(place)], check=False, capture_output=True, timeout=20)
@@ -213,9 +222,9 @@ def _remove_tree(folder: Path) -> None:
 
 
 def _clear_network() -> None:
-    """Take back the engine's bridge and its rules, while the tool for that is still installed.
+    """Remove the engine's bridge and rules, while the tool for that is still installed.
 
-    Only its own chains are touched, and the jumps to them.
+    It touches only the engine's own chains, and the jumps to them.
     """
     subprocess.run(["ip", "link", "delete", "docker0"], check=False, capture_output=True, timeout=20)
     for table in ("filter", "nat"):

@@ -1,6 +1,6 @@
-"""What this machine hands to the lab's nodes and builds at their start: certificates, proxies, archives for apt.
+"""What this machine hands to the lab's nodes and builds when they start: certificates, proxies, archives for apt.
 
-Nothing of it is baked into an image: an image is the same wherever it was built.
+None of it is baked into an image: an image is the same wherever it was built.
 """
 
 import os
@@ -20,23 +20,24 @@ _DISTRIBUTIONS = ("Debian", "Ubuntu")
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """This machine, as far as its nodes need to know it."""
+    """This machine, as far as its nodes need to know about it."""
 
     distribution: str = ""
     """`debian` or `ubuntu`; empty for another system."""
     codename: str = ""
     certificates: str = ""
-    """The bundle this machine trusts, in PEM; a company's own authority stands in it."""
+    """The bundle that this machine trusts, in PEM; it includes a company's own authority."""
     proxies: tuple[tuple[str, str], ...] = ()
     apt_sources: str = ""
     """The distribution's own archives as this machine reaches them, in sources.list lines."""
     apt_options: str = ""
     """How this machine's apt reaches them (proxies, time-outs, checks), in apt.conf lines."""
     mtu: int = 1500
+    """The MTU of the interface with the default route."""
 
 
 def read() -> Host:
-    """Look at this machine."""
+    """Return the facts about this machine."""
     distribution, codename = _release()
     known = distribution in {name.lower() for name in _DISTRIBUTIONS} and bool(shutil.which("apt-get"))
     return Host(
@@ -64,15 +65,15 @@ def _apt_sources() -> str:
 
 
 def proxies(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The proxy variables in lower case; programs read one or the other spelling, and most the lower one."""
+    """Return the proxy variables in lower case; programs read one or the other spelling, and most the lower one."""
     found = ((name, environment.get(name) or environment.get(name.upper(), "")) for name in _PROXIES)
     return tuple((name, value) for name, value in found if value)
 
 
 def sources(targets: str) -> str:
-    """Turn apt's list of what it fetches into lines for sources.list: the distribution's own archives only.
+    """Turn apt's list of the files that it fetches into lines for sources.list: the distribution's own archives only.
 
-    Other archives (a vendor's) need keys that a node doesn't have, and a rented machine hasn't got them either.
+    Other archives (a vendor's) need keys that a node doesn't have, and a rented machine doesn't have them either.
     """
     archives: dict[tuple[str, str], list[str]] = {}
     for line in targets.splitlines():
@@ -85,7 +86,7 @@ def sources(targets: str) -> str:
 
 
 def options(dump: str) -> str:
-    """Keep of apt's settings those that say how archives are reached, without paths to this machine's files."""
+    """Return those of apt's settings that say how archives are reached, without paths to this machine's files."""
     lines = []
     for line in dump.splitlines():
         key, value = [*line.split(" ", 1), ""][:2]
@@ -96,12 +97,12 @@ def options(dump: str) -> str:
 
 
 def via_gateway(value: str, gateway: str) -> str:
-    """A proxy on this machine's loopback: nodes reach it by the lab network's gateway, if it listens there."""
+    """Replace this machine's loopback by the lab network's gateway, where nodes reach a proxy if it listens there."""
     return re.sub(r"(?<=//)((?:[^@/\s]+@)?)(?:localhost|127\.0\.0\.\d+)(?=[:/]|$)", rf"\g<1>{gateway}", value)
 
 
 def extra_certificates(bundle: str, known: str) -> tuple[str, ...]:
-    """The certificates of `bundle` that `known` lacks: those of the company, not of the public authorities."""
+    """Return the certificates of `bundle` that `known` lacks: a company's own, not the public authorities'."""
     present = {_body(block) for block in _blocks(known)}
     return tuple(block + "\n" for block in _blocks(bundle) if _body(block) not in present)
 
@@ -130,7 +131,7 @@ def _release() -> tuple[str, str]:
 
 
 def _mtu() -> int:
-    """The MTU of the interface that leads out: larger frames of a node would be lost there."""
+    """Return the MTU of the interface with the default route: larger frames of a node would be lost there."""
     found = re.search(r" dev (\S+)", _output(["ip", "route", "show", "default"]))
     try:
         return int(Path(f"/sys/class/net/{found[1]}/mtu").read_text()) if found else 1500

@@ -1,4 +1,4 @@
-"""The distribution's packages on this machine: install some and say which came, remove those again."""
+"""The distribution's packages on this machine: installs some, says which came with them, and removes these again."""
 
 import subprocess
 from collections.abc import Callable
@@ -12,7 +12,11 @@ _APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retri
 
 
 def install(*names: str, note: Callable[[tuple[str, ...]], None]) -> None:
-    """Install packages without their recommendations; `note` is told all that came, also when it is interrupted."""
+    """Install packages without their recommendations; `note` gets all that were added, also if interrupted.
+
+    Raises:
+        RingmasterError: apt failed.
+    """
     before = _installed()
     _run("update")
     try:
@@ -22,7 +26,11 @@ def install(*names: str, note: Callable[[tuple[str, ...]], None]) -> None:
 
 
 def remove(names: tuple[str, ...]) -> None:
-    """Purge those of `names` that are still installed."""
+    """Purge those of `names` that are still installed.
+
+    Raises:
+        RingmasterError: apt failed.
+    """
     left = sorted(set(names) & _installed())
     if left:
         _run("purge", "--yes", *left)
@@ -39,6 +47,6 @@ def _run(*words: str) -> None:
     if done.returncode:
         last = " ".join((done.stdout.strip().splitlines() or ["no output"])[-1].split())
         raise RingmasterError(
-            f"apt-get {' '.join(words[:1])} failed ({last}); mend apt on this machine, then try again",
+            f"apt-get {' '.join(words[:1])} failed ({last}); fix apt on this machine, then try again",
             exit_code=ExitCode.NOT_STARTED,
         )

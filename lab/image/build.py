@@ -1,4 +1,4 @@
-"""Builds a node image: a plain image of the distribution, what is missing, the lab's own files."""
+"""Builds a node image: a plain image of the distribution, the packages it lacks, the lab's own files."""
 
 import contextlib
 import os
@@ -22,10 +22,10 @@ from lab.host.facts import Host
 from lab.image.recipe import BASE, CLEAN, NODE_FILES, SETUP, Recipe
 from launcher.base.errors import ExitCode, RingmasterError
 
-HOST_FOLDER = "/run/ringmaster-lab-host"  # an empty folder there is all that stays; a node begins with an empty /run
+HOST_FOLDER = "/run/ringmaster-lab-host"  # only an empty folder of it stays; a node begins with an empty /run
 REPOSITORY = f"ringmaster-lab-{CHECKOUT}"
 LABEL_VALUE = f"{CHECKOUT}-build"
-"""What the container of a build is labelled with."""
+"""The label of a build's container."""
 _INSTALL = (
     "printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d && apt-get -qq update "
     "&& apt-get -qq -o Dpkg::Options::=--force-unsafe-io install --yes --no-install-recommends {} "
@@ -35,10 +35,11 @@ _INSTALL = (
 
 @contextlib.contextmanager
 def base(client: docker.DockerClient, wanted: Recipe, host: Host) -> Iterator[str]:
-    """Give the name of a plain image of the distribution: by mmdebstrap, which needs no registry, else pulled.
+    """Give the name of a plain image of the distribution: made by mmdebstrap, which needs no registry, or pulled.
 
-    mmdebstrap first where it is installed; a pull comes before installing it, as it changes nothing on this machine.
-    The name goes again afterwards, unless it was there before; the layers stay as long as an image stands on them.
+    mmdebstrap comes first if it is installed. Pulling comes before installing it, as that changes nothing on this
+    machine.
+    The name is removed afterwards, unless it was there before; the layers stay as long as an image is built on them.
     """
     pulled = f"{wanted.distribution}:{wanted.codename}"
     name = f"{REPOSITORY}:base"
@@ -56,14 +57,18 @@ def base(client: docker.DockerClient, wanted: Recipe, host: Host) -> Iterator[st
 
 
 def _pull(client: docker.DockerClient, name: str, host: Host) -> str:
-    """Return `name` once it is pulled; nothing where mmdebstrap had to be installed, to do without."""
+    """Return `name` once it is pulled; empty if mmdebstrap was installed instead.
+
+    Raises:
+        RingmasterError: it can't be pulled, and mmdebstrap can't be installed.
+    """
     try:
         client.images.pull(name)
     except DockerException as error:
         if not host.distribution or os.geteuid() != 0:
             raise RingmasterError(
-                f"can't pull {name} ({' '.join(str(error).split())[:200]}), and mmdebstrap is not here to do without; "
-                "mend the registry access, or install mmdebstrap",
+                f"can't pull {name} ({' '.join(str(error).split())[:200]}), and there is no mmdebstrap to make one; "
+                "fix the access to the registry, or install mmdebstrap",
                 exit_code=ExitCode.NOT_STARTED,
             ) from error
         say("no image registry can be reached: installing mmdebstrap (make lab-down PURGE=1 takes it back)")
@@ -88,25 +93,29 @@ def _mmdebstrap(wanted: Recipe, host: Host, tar: Path) -> None:
     words = [
         "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(BASE)}",
         "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-        # Which archive this machine uses is handed over at a node's start, not baked in.
+        # A node is told at its start which archive this machine uses; the image doesn't say.
         '--customize-hook=rm -f "$1/etc/apt/sources.list" "$1/etc/resolv.conf" "$1/etc/hostname"',
         '--customize-hook=rm -f "$1"/etc/ssh/ssh_host_*',
         wanted.codename, str(tar), *(["-"] if host.apt_sources else []),
     ]  # fmt: skip
-    # Its mounts in a namespace of their own end with it, however it ends; what it unpacks lies beside the tar.
+    # In a namespace of their own its mounts end with it, however it ends. It unpacks into a folder beside the tar.
     if os.geteuid() == 0:
         words = ["unshare", "--mount", *words]
     done = command.on_host(words, text=host.apt_sources, environment={"TMPDIR": str(tar.parent)}, timeout=900)
     if done.returncode:
-        said = "; ".join(line for line in done.stdout.splitlines() if line.startswith("E:")) or done.stdout[-300:]
+        reason = "; ".join(line for line in done.stdout.splitlines() if line.startswith("E:")) or done.stdout[-300:]
         raise RingmasterError(
-            f"mmdebstrap failed: {said.strip()}; does `apt-get update` work on this machine?",
+            f"mmdebstrap failed: {reason.strip()}; does `apt-get update` work on this machine?",
             exit_code=ExitCode.NOT_STARTED,
         )
 
 
 def finish(client: docker.DockerClient, start: str, wanted: Recipe, host: Host) -> Image:
-    """Add what is still missing in a container of `base`, and keep the result as the image."""
+    """Add what `start` lacks, in a container of it, and commit the result as the image.
+
+    Raises:
+        RingmasterError: a command in the container failed.
+    """
     with tempfile.TemporaryDirectory(prefix="ringmaster-lab-") as folder:
         handed = Path(folder)
         handed.chmod(0o755)  # apt reads the bundle as a user of its own
@@ -115,12 +124,12 @@ def finish(client: docker.DockerClient, start: str, wanted: Recipe, host: Host) 
         (handed / "apt.conf").write_text(_apt_conf(host))
         container = client.containers.create(
             start, ["sleep", "infinity"], network_mode="host", labels={LABEL: LABEL_VALUE},
-            # A mount and not a volume, which would be noted in the image as one that every node shall have.
+            # A mount, not a volume: the image would note a volume as one that every node needs.
             mounts=[Mount(HOST_FOLDER, str(handed), type="bind", read_only=True)],
         )  # fmt: skip
         try:
             container.start()
-            # Given to each command: what a container itself is given would stay in the image.
+            # Given to each command: the environment of the container itself would stay in the image.
             environment = {
                 **dict(host.proxies), "APT_CONFIG": f"{HOST_FOLDER}/apt.conf", "DEBIAN_FRONTEND": "noninteractive",
             }  # fmt: skip
@@ -156,6 +165,6 @@ def _apt_conf(host: Host) -> str:
 def _in(container: Container, script: str, environment: dict[str, str] | None = None) -> str:
     code, text = command.run(container, "sh", "-c", script, environment=environment)
     if code:
-        said = text.strip().splitlines()[-1:] or ["no output"]
-        raise RingmasterError(f"building the node image failed: {said[0]}", exit_code=ExitCode.NOT_STARTED)
+        reason = text.strip().splitlines()[-1:] or ["no output"]
+        raise RingmasterError(f"building the node image failed: {reason[0]}", exit_code=ExitCode.NOT_STARTED)
     return text

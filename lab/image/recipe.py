@@ -10,7 +10,7 @@ from launcher.base.paths import ROOT
 NODE_FILES = ROOT / "lab" / "node_files"
 _BUILDER = Path(__file__).with_name("build.py")
 USER = "ops"
-# What a rented machine comes with, and what the lab's own start (e2fsprogs, libfaketime) needs.
+# The packages of a rented machine, and those that the lab's own start needs (e2fsprogs, libfaketime).
 BASE = (
     "systemd", "systemd-sysv", "libpam-systemd", "dbus", "udev", "openssh-server", "sudo", "ufw", "iptables", "python3",
     "ca-certificates", "curl", "iproute2", "iputils-ping", "procps", "kmod", "less", "nano", "e2fsprogs", "libfaketime",
@@ -39,7 +39,7 @@ CLEAN = "rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archive
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One image: `bare`, or that with more (`engine`, `registry`)."""
+    """One image: `bare`, or one with more on top of it (`engine`, `registry`)."""
 
     kind: str
     distribution: str
@@ -47,16 +47,22 @@ class Recipe:
 
     @property
     def packages(self) -> tuple[str, ...]:
+        """Every package of the distribution in it."""
         return (*BASE, *_EXTRA[self.kind])
 
     @property
     def digest(self) -> str:
+        """A hash of everything that the image is made from."""
         parts = [self.kind, self.distribution, self.codename, *self.packages, SETUP, CLEAN]
         parts += [f"{path.name}:{path.read_text()}" for path in [_BUILDER, *sorted(NODE_FILES.iterdir())]]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def recipe(kind: str, host: Host) -> Recipe:
-    """The nodes run what this machine runs, whose packages it can surely reach; elsewhere a Debian."""
+    """Return the recipe for nodes that run this machine's distribution, as it surely reaches its packages; else Debian.
+
+    Args:
+        kind: `bare`, `engine` or `registry`.
+    """
     distribution, codename = (host.distribution, host.codename) if host.distribution else _FALLBACK
     return Recipe(kind=kind, distribution=distribution, codename=codename)

@@ -1,7 +1,7 @@
-"""The node images: built once from the distribution's packages, kept by content.
+"""The node images: built once from the distribution's packages, and kept by content.
 
-An image stands under a digest of everything it is made from. A copy in the checkout (`.lab/images`) brings it back into
-an engine that has none, so that `lab-down` can leave the engine as it was.
+An image is named by a digest of everything that it is made from. A copy in the checkout (`.lab/images`) brings it back
+into an engine that has lost it, so that `lab-down` can leave the engine as it was.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _NEEDED_GB = 3
 
 
 def provide(client: docker.DockerClient, kind: str, host: Host) -> str:
-    """Return the id of the image of that kind: the engine's own, one brought back from the checkout, or a new one."""
+    """Return the id of the image of that kind: the engine's own, the copy from the checkout, or a new one."""
     wanted = recipe(kind, host)
     image = _find(client, wanted)
     if image is None and _cached(wanted).exists():
@@ -38,11 +38,11 @@ def provide(client: docker.DockerClient, kind: str, host: Host) -> str:
 
 
 def remove(client: docker.DockerClient) -> None:
-    """Take this checkout's images out of the engine, and what an interrupted build has left."""
+    """Remove this checkout's images from the engine, and what an interrupted build has left there."""
     for container in client.containers.list(all=True, filters={"label": f"{LABEL}={build.LABEL_VALUE}"}):
         container.remove(force=True, v=True)
     images = client.images.list(filters={"label": f"{CHECKOUT_LABEL}={CHECKOUT}"})
-    # Those that others stand on come last; with the last of these they may be gone already.
+    # Those that others are built on come last; they may already be gone with the last of these.
     for image in sorted(images, key=lambda image: -len(image.history())):
         with contextlib.suppress(ImageNotFound):
             client.images.remove(str(image.id), force=True)
@@ -68,7 +68,11 @@ def _build(client: docker.DockerClient, wanted: Recipe, host: Host) -> Image:
 
 
 def check_disk(engine_folder: str) -> None:
-    """Refuse to begin what would fill a disk."""
+    """Refuse a build that would fill a disk.
+
+    Raises:
+        RingmasterError: there is too little room.
+    """
     for folder in (engine_folder, str(STATE.parent)):
         if not Path(folder).exists():
             continue
@@ -81,9 +85,9 @@ def check_disk(engine_folder: str) -> None:
 
 
 def _keep(image: Image, wanted: Recipe) -> None:
-    """Put a copy into the checkout, in place of older ones."""
+    """Put a copy into the checkout, and remove older ones."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    for pattern in (f"{wanted.kind}-*", f".{wanted.kind}-*"):  # the second: halves that were interrupted
+    for pattern in (f"{wanted.kind}-*", f".{wanted.kind}-*"):  # the second: copies that were interrupted
         for old in CACHE.glob(pattern):
             old.unlink()
     with atomic_file.replacing(_cached(wanted)) as tar:

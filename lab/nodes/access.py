@@ -1,4 +1,4 @@
-"""How the operator reaches the nodes: a key of the lab's own, pinned host keys, ssh_config, inventory."""
+"""How the operator reaches the nodes: the lab's own key, pinned host keys, ssh_config, inventory."""
 
 import subprocess
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from launcher.base import atomic_file
 
 @dataclass(frozen=True, kw_only=True)
 class Door:
-    """What is needed to reach one node."""
+    """Everything that is needed to reach one node."""
 
     name: str
     address: str
@@ -21,7 +21,7 @@ class Door:
 
 
 def provide_key(place: Place) -> str:
-    """Return the public half of the operator's key for this lab, made now if there is none."""
+    """Return the public half of the operator's key for this lab; make the key now if there is none."""
     public = place.key.with_suffix(".pub")
     if not (place.key.exists() and public.exists()):
         place.state.mkdir(parents=True, exist_ok=True)
@@ -35,18 +35,20 @@ def provide_key(place: Place) -> str:
 
 
 def write(place: Place, doors: Sequence[Door]) -> None:
-    """Write the three files; each in one step, so that nobody reads half of one."""
+    """Write the three files, each in one step, so that nobody reads half of one."""
     atomic_file.write(place.known_hosts, known_hosts(doors))
     atomic_file.write(place.ssh_config, ssh_config(place, doors))
     atomic_file.write(place.inventory, inventory(place, doors))
 
 
 def remove(place: Place) -> None:
+    """Remove the inventory and the ssh_config; the other files go with the lab's folder."""
     for path in (place.inventory, place.ssh_config):
         path.unlink(missing_ok=True)
 
 
 def known_hosts(doors: Sequence[Door]) -> str:
+    """Return the nodes' host keys in the format of known_hosts."""
     lines = []
     for door in doors:
         where = door.address if door.port == 22 else f"[{door.address}]:{door.port}"
@@ -56,6 +58,7 @@ def known_hosts(doors: Sequence[Door]) -> str:
 
 
 def ssh_config(place: Place, doors: Sequence[Door]) -> str:
+    """Return the configuration with which ssh reaches the nodes by name and by address."""
     hosts = "".join(
         f"Host {door.name} {door.address}\n    HostName {door.address}\n    Port {door.port}\n\n" for door in doors
     )
@@ -73,6 +76,7 @@ def ssh_config(place: Place, doors: Sequence[Door]) -> str:
 
 
 def inventory(place: Place, doors: Sequence[Door]) -> str:
+    """Return Ansible's inventory of the nodes."""
     hosts = "".join(
         f"    {door.name}:\n      ansible_host: {door.address}\n"
         + (f"      ansible_port: {door.port}\n" if door.port != 22 else "")

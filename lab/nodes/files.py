@@ -1,4 +1,4 @@
-"""The files a node is given before its first boot. Pure: from what it shall be and what this machine hands over."""
+"""The files that a node gets before its first boot. Pure: made from its spec and from the facts of this machine."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ USER_ID = 1000
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 _OLD_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfjXpDu0QeGmBBbcdn1Ak1LTBbVMRqyBtcNjcYbCYU1 somebody@laptop"
 _OLD_BASHRC = """\
-# ~/.bashrc of somebody who was here before
+# ~/.bashrc of a previous user
 case $- in
     *i*) ;;
       *) return;;
@@ -22,6 +22,8 @@ export EDITOR=nano"""  # and no newline at its end
 
 @dataclass(frozen=True, kw_only=True)
 class File:
+    """A file to place in a node."""
+
     content: str
     mode: int = 0o644
     owner: int = 0
@@ -29,7 +31,7 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
-    """Where a node sits in the lab's networks."""
+    """A node's place in the lab's networks."""
 
     address: str
     gateway: str
@@ -39,7 +41,7 @@ class Wiring:
 
 
 def settings(spec: NodeSpec, wiring: Wiring) -> str:
-    """What `start-node` reads at every boot, as shell assignments."""
+    """Return what `start-node` reads at every boot, as shell assignments."""
     values = {
         "ADDRESS": wiring.address,
         "GATEWAY": wiring.gateway,
@@ -56,9 +58,9 @@ def settings(spec: NodeSpec, wiring: Wiring) -> str:
 
 
 def first_boot(spec: NodeSpec, wiring: Wiring, host: Host, public_key: str, known_certificates: str) -> dict[str, File]:
-    """Every file to place, by its path in the node."""
+    """Return every file to place, by its path in the node."""
     home = f"/home/{USER}"
-    # An older key first, and the operator's last without a newline after it: who appends must look.
+    # An older key first, and no newline after the operator's key: appending to this file takes a look at its end.
     keys = f"{_OLD_KEY}\n{public_key.strip()}" if spec.old_files else public_key.strip() + "\n"
     found = {f"{home}/.ssh/authorized_keys": File(content=keys, mode=0o600, owner=USER_ID)}
     if spec.old_files:
@@ -79,7 +81,7 @@ def _of_this_machine(spec: NodeSpec, wiring: Wiring, host: Host, known_certifica
     for number, certificate in enumerate(extra):
         found[f"/usr/local/share/ca-certificates/network-{number}.crt"] = File(content=certificate)
     if extra:
-        # As update-ca-certificates would write it; a later run of that finds the files above.
+        # As update-ca-certificates would write it; if that runs later, it finds the files above.
         found[BUNDLE] = File(content=known_certificates.rstrip("\n") + "\n" + "".join(extra))
     variables = environment(host, wiring)
     if variables:
@@ -91,7 +93,7 @@ def _of_this_machine(spec: NodeSpec, wiring: Wiring, host: Host, known_certifica
 
 
 def environment(host: Host, wiring: Wiring) -> dict[str, str]:
-    """The proxies in both spellings; the lab's own network is never reached through one."""
+    """Return the proxies in both spellings; the lab's own network is never reached through one."""
     variables = {}
     for name, value in host.proxies:
         if name == "no_proxy":
@@ -104,7 +106,10 @@ def environment(host: Host, wiring: Wiring) -> dict[str, str]:
 
 
 def clock_environment(seconds: int) -> dict[str, str]:
-    """Show whoever logs in (PAM sets this, also for sudo) another time; the kernel's clock is the whole machine's."""
+    """Return variables that show a login another time; the kernel's clock is the whole machine's.
+
+    PAM sets them, also for sudo.
+    """
     if not seconds:
         return {}
     return {
@@ -115,4 +120,5 @@ def clock_environment(seconds: int) -> dict[str, str]:
 
 
 def environment_file(variables: dict[str, str]) -> str:
+    """Return the lines of /etc/environment for these variables."""
     return "".join(f'{key}="{value}"\n' for key, value in variables.items())

@@ -1,4 +1,4 @@
-"""The GPU stand-ins of a node: what its nvidia-smi shows, and how it misbehaves. There are no GPUs."""
+"""The GPU stand-ins of a node: what its nvidia-smi shows. There are no GPUs."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ from launcher.base import atomic_file
 
 
 def initial(spec: NodeSpec) -> dict[str, Any]:
-    """What nvidia-smi shows on a new node."""
+    """Return what nvidia-smi shows on a new node."""
     return {
         "node": spec.name,
         "count": spec.gpus,
@@ -35,12 +35,12 @@ def change(node: Node, **changed: Any) -> None:
 
 
 def read(node: Node) -> dict[str, Any]:
-    """What it shows now; a node of before a setting was thought of has its initial value."""
+    """Return what it shows now; a setting that is newer than the node has its initial value."""
     return {**initial(node.spec), **json.loads((node.folder / "gpus.json").read_text())}
 
 
 def misbehaviour(shown: dict[str, Any]) -> list[str]:
-    """The stand-ins' misbehaviour in words for a list."""
+    """Return the faults among what nvidia-smi shows, in words for a list."""
     found = [f"missing_gpu={number}" for number in shown["missing"]]
     found += [f"shown_driver={shown['other_driver']}"] if shown["other_driver"] else []
     found += [] if shown["driver_loaded"] else ["no_driver"]
@@ -48,7 +48,7 @@ def misbehaviour(shown: dict[str, Any]) -> list[str]:
 
 
 def reset(node: Node) -> None:
-    """Show again what the node was asked to be."""
+    """Show again what the node's spec says."""
     if read(node) != initial(node.spec):
         write(node.folder, initial(node.spec))
     settings = node.read_settings()
@@ -60,7 +60,7 @@ def reset(node: Node) -> None:
 
 def set_gpus(node: Node, *, count: int, model: str = "", driver: str = "") -> None:
     """Give the node `count` GPUs; 0 takes nvidia-smi away."""
-    # A node of these would be right: so are they.
+    # A spec with these settings checks them.
     replace(node.spec, gpus=count, gpu_model=model or node.spec.gpu_model, driver=driver or node.spec.driver)
     change(node, count=count, model=model or node.spec.gpu_model, driver=driver or node.spec.driver)
     node.change_settings(GPU=int(count > 0))
@@ -68,7 +68,7 @@ def set_gpus(node: Node, *, count: int, model: str = "", driver: str = "") -> No
 
 
 def set_toolkit(node: Node, *, present: bool) -> None:
-    """Put the runtime hook there or take it away; the engine looks for it once, at its start."""
+    """Place or remove the runtime hook; the engine looks for it once, when it starts."""
     node.change_settings(TOOLKIT=int(present))
     node.run("/usr/lib/ringmaster-lab/link-stand-ins")
     if node.succeeds("systemctl", "is-active", "--quiet", "docker"):

@@ -1,4 +1,4 @@
-"""Makes nodes: what a container is told, what it finds at its first boot."""
+"""Makes nodes: the container's settings, and the files that it finds at its first boot."""
 
 import io
 import shutil
@@ -27,7 +27,7 @@ _BARE_PATHS: dict[str, Any] = {"MaskedPaths": [], "ReadonlyPaths": []}
 
 @dataclass(frozen=True, kw_only=True)
 class Maker:
-    """What all nodes of a lab have in common."""
+    """Everything that the nodes of a lab have in common, to make them with."""
 
     client: docker.DockerClient
     place: Place
@@ -35,10 +35,10 @@ class Maker:
     public_key: str
     network: str
     images: Mapping[bool, str]
-    """The image ids, without and with the engine."""
+    """The image ids: False: without an engine, True: with one."""
 
     def stamp(self, spec: NodeSpec, wiring: Wiring) -> str:
-        """Differs when a node must be made anew to be what is asked for."""
+        """Return a text that differs if a node must be made anew to be what the lab is asked to be."""
         image = self.images[spec.engine].removeprefix("sha256:")[:12]
         return f"{spec.digest}-{image}-{wiring.address}-{wiring.second_address}"
 
@@ -47,7 +47,7 @@ class Maker:
         folder = self.place.node(spec.name)
         _prepare(folder, spec, wiring)
         api = self.client.api
-        made = api.create_container(
+        created = api.create_container(
             self.images[spec.engine],
             ["/usr/lib/ringmaster-lab/start-node"],
             name=f"ringmaster-{self.place.label}-{spec.name}",
@@ -60,7 +60,7 @@ class Maker:
                 "EndpointsConfig": {self.network: api.create_endpoint_config(ipv4_address=wiring.address)}
             },
         )
-        container = self.client.containers.get(made["Id"])
+        container = self.client.containers.get(created["Id"])
         if wiring.second_address:
             aside = network.find(self.client, self.place, network.ASIDE)
             assert aside is not None
@@ -69,21 +69,21 @@ class Maker:
         known = _read(container, files.BUNDLE)
         node.place(files.first_boot(spec, wiring, self.host, self.public_key, known))
         container.start()
-        # Last: a node without it was interrupted while it was made.
+        # Last: a node without this file was interrupted while it was made.
         atomic_file.write_json(folder / SPEC_FILE, asdict(spec))
 
 
 def host_arguments(spec: NodeSpec, folder: Path, network_name: str) -> dict[str, Any]:
-    """What the engine is told about a node's place on this machine, each with its reason."""
+    """Return the engine's settings for a node's container, with the reason for each."""
     return {
-        # Not `privileged`: that fails where this machine itself lacks a capability, as rented containers do. What a
-        # machine's root may do, without the one that is most often missing.
+        # Not `privileged`: that fails where this machine itself lacks a capability, as rented containers do. Instead,
+        # everything that a machine's root has, except the capability that is missing most often.
         "cap_add": ["ALL"],
         "cap_drop": ["SYS_RESOURCE"],
         "security_opt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
         "device_cgroup_rules": ["a *:* rwm"],  # loop devices for the disk, and those that the node's engine makes
-        # A private view even on cgroup v1, where it isn't the default: what the node's own engine starts lies below
-        # the node's cgroup then, so that the node's limits hold for it, and goes when the node goes.
+        # A private view even on cgroup v1, where it isn't the default. Then everything that the node's own engine
+        # starts is below the node's cgroup, so that the node's limits hold for it, and ends with the node.
         "cgroupns": "private",
         "tmpfs": {"/run": "", "/run/lock": ""},  # systemd's own, as on a machine
         "mounts": [Mount(SHARED, str(folder), type="bind")],
@@ -96,9 +96,9 @@ def host_arguments(spec: NodeSpec, folder: Path, network_name: str) -> dict[str,
 
 
 def wire(client: docker.DockerClient, place: Place, specs: tuple[NodeSpec, ...], mtu: int) -> dict[str, Wiring]:
-    """Give every node its addresses; makes the second network only where a node wants it."""
+    """Give every node its addresses; make the second network only if a node wants it."""
     _, main = network.provide(client, place, network.MAIN, mtu)
-    aside = None  # where one is left over, it goes once no node is in it
+    aside = None  # if one is left over, it is removed once no node is in it
     if any(spec.second_interface for spec in specs):
         _, aside = network.provide(client, place, network.ASIDE, mtu)
     wirings = {}
@@ -116,7 +116,7 @@ def wire(client: docker.DockerClient, place: Place, specs: tuple[NodeSpec, ...],
 
 
 def _prepare(folder: Path, spec: NodeSpec, wiring: Wiring) -> None:
-    """Lay out what a new node finds under /ringmaster-lab: an empty disk, its settings, its GPUs."""
+    """Lay out the folder that a new node finds as /ringmaster-lab: an empty disk, its settings, its GPUs."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "settings").write_text(files.settings(spec, wiring))

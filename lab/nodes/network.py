@@ -1,4 +1,4 @@
-"""The lab's own network: a bridge with a subnet that nothing on this machine uses, and addresses that stay."""
+"""The lab's own network: a bridge with a subnet that nothing else on this machine uses, and addresses that stay."""
 
 import ipaddress
 import json
@@ -30,14 +30,16 @@ class Subnet:
 
     @property
     def gateway(self) -> str:
-        """This machine, seen from the nodes."""
+        """This machine's address for the nodes."""
         return self._host(1)
 
     @property
     def registry(self) -> str:
+        """The registry's address."""
         return self._host(_REGISTRY)
 
     def node(self, index: int) -> str:
+        """Return the address of a node; the first has index 0."""
         return self._host(_FIRST_NODE + index)
 
     def _host(self, number: int) -> str:
@@ -45,7 +47,7 @@ class Subnet:
 
 
 def candidates(seed: str, used: Iterable[str]) -> Iterator[str]:
-    """Subnets to try, beginning at a place of the seed's own, without those that overlap what is in use."""
+    """Give subnets to try, beginning at one that depends on the seed, without those that overlap used ones."""
     networks = (ipaddress.ip_network(text, strict=False) for text in used)
     taken = [network for network in networks if isinstance(network, ipaddress.IPv4Network) and network.prefixlen]
     pool = [subnet for subnet in _POOL.subnets(new_prefix=24) if isinstance(subnet, ipaddress.IPv4Network)]
@@ -56,7 +58,7 @@ def candidates(seed: str, used: Iterable[str]) -> Iterator[str]:
 
 
 def provide(client: docker.DockerClient, place: Place, role: str, mtu: int) -> tuple[Network, Subnet]:
-    """Return the lab's network of that role, made now if it isn't there."""
+    """Return the lab's network of that role; make it now if it doesn't exist."""
     found = find(client, place, role)
     network = found or _create(client, place, role, mtu)
     network.reload()
@@ -64,17 +66,18 @@ def provide(client: docker.DockerClient, place: Place, role: str, mtu: int) -> t
 
 
 def find(client: docker.DockerClient, place: Place, role: str) -> Network | None:
+    """Return the lab's network of that role, if it exists."""
     labels = [f"{LABEL}={place.label}", f"{ROLE_LABEL}={role}"]
     return next(iter(client.networks.list(filters={"label": labels})), None)
 
 
 def remove(client: docker.DockerClient, place: Place, role: str) -> None:
-    """Remove the lab's networks of that role; a container of somebody else's that was put into one loses it."""
+    """Remove the lab's networks of that role; somebody else's container in one of them is disconnected."""
     labels = [f"{LABEL}={place.label}", f"{ROLE_LABEL}={role}"]
     for network in client.networks.list(filters={"label": labels}):
         network.reload()
         for stranger in network.containers:
-            say(f"{stranger.name} is no lab node and was in the lab's network: disconnected")
+            say(f"{stranger.name} is no lab node but was in the lab's network: disconnected")
             network.disconnect(stranger, force=True)
         network.remove()
 
@@ -97,6 +100,6 @@ def _create(client: docker.DockerClient, place: Place, role: str, mtu: int) -> N
 
 
 def _used() -> list[str]:
-    """Where this machine has routes to: the lab must not hide them."""
+    """Return the subnets to which this machine has routes: the lab must not hide them."""
     listed = subprocess.run(["ip", "-json", "route"], capture_output=True, text=True, check=True, timeout=20).stdout
     return [str(route["dst"]) for route in json.loads(listed) if route["dst"] != "default"]

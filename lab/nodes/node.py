@@ -1,4 +1,4 @@
-"""One node that exists, and what can be done to it past ssh and firewall."""
+"""One node that exists, and how to act on it without ssh, past its firewall."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SPEC_FILE = "spec.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A lab node: its container, what it was asked to be, and the folder it shares with this machine."""
+    """A lab node: its container, its spec, and the folder that it shares with this machine."""
 
     name: str
     spec: NodeSpec
@@ -42,6 +42,11 @@ class Node:
         return text
 
     def succeeds(self, *words: str) -> bool:
+        """Run a command in the node as root; return whether it succeeded.
+
+        Raises:
+            RingmasterError: the node isn't running.
+        """
         return self._exec(words)[0] == 0
 
     def place(self, files: dict[str, File]) -> None:
@@ -54,10 +59,11 @@ class Node:
         self.container.put_archive("/", archive.content())
 
     def read_settings(self) -> dict[str, str]:
+        """Return what `start-node` reads at the node's next boot."""
         return read_settings(self.folder)
 
     def change_settings(self, **changed: object) -> None:
-        """Change what `start-node` reads; it holds from the node's next boot on."""
+        """Change what `start-node` reads; this takes effect at the node's next boot."""
         values = {**self.read_settings(), **{key: str(value) for key, value in changed.items()}}
         atomic_file.write(self.folder / "settings", "".join(f"{key}={value}\n" for key, value in values.items()))
 
@@ -86,14 +92,14 @@ class Node:
         try:
             return command.run(self.container, *words)
         except (APIError, RequestException) as error:
-            said = error.explanation if isinstance(error, APIError) else "it does not answer the engine"
+            reason = error.explanation if isinstance(error, APIError) else "it does not answer the engine"
             raise RingmasterError(
-                f"{self.name}: {said}; `python -m lab status` shows the lab", exit_code=ExitCode.CLUSTER
+                f"{self.name}: {reason}; `python -m lab status` shows the lab", exit_code=ExitCode.CLUSTER
             ) from error
 
 
 def of_container(container: Container, place: Place) -> Node:
-    """The node behind a container of the lab."""
+    """Return the node of one of the lab's containers."""
     name = container.labels[NODE_LABEL]
     folder = place.node(name)
     spec = NodeSpec(**json.loads((folder / SPEC_FILE).read_text()))
@@ -101,5 +107,6 @@ def of_container(container: Container, place: Place) -> Node:
 
 
 def read_settings(folder: Path) -> dict[str, str]:
+    """Return the settings in a node's folder."""
     lines = (folder / "settings").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines)

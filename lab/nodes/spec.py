@@ -1,4 +1,4 @@
-"""What a lab shall be: its nodes, and in what each differs from the others. Pure data."""
+"""What a lab is asked to be: its nodes, and how each differs from the others. Pure data."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from launcher.base.errors import RingmasterError
 MOST_NODES = 32
 MOST_GPUS = 16
 MOST_SECONDS = 10**9  # about 30 years
-LEAST_MEMORY_MB, MOST_MEMORY_MB = 128, 1 << 22  # with less a node's systemd does not live
+LEAST_MEMORY_MB, MOST_MEMORY_MB = 128, 1 << 22  # with less, a node's systemd does not survive
 DRIVER = r"\d{1,4}(\.\d{1,4}){1,2}"
 _YES = {"1": True, "0": False, "true": True, "false": False}
 
@@ -24,22 +24,22 @@ def _setting(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSpec:
-    """One node. The defaults are what a rental hands over: sshd, ufw on, a sudo user, nothing else."""
+    """One node. The defaults are those of a rented machine: sshd, ufw on, a sudo user, nothing else."""
 
     name: str
     engine: bool = _setting(False, "the distribution's Docker engine is already there")
-    gpus: int = _setting(0, f"GPUs that the stand-in nvidia-smi shows, to {MOST_GPUS}; 0: there is no nvidia-smi")
-    gpu_model: str = _setting("NVIDIA A100-SXM4-80GB", "what they are called")
+    gpus: int = _setting(0, f"GPUs that the stand-in nvidia-smi shows, up to {MOST_GPUS}; 0: there is no nvidia-smi")
+    gpu_model: str = _setting("NVIDIA A100-SXM4-80GB", "their name")
     driver: str = _setting("580.95.05", "version of their driver")
-    toolkit: bool = _setting(False, "the stand-in runtime hook is there, by which the engine accepts `--gpus all`")
+    toolkit: bool = _setting(False, "the stand-in runtime hook is there, so that the engine accepts `--gpus all`")
     interface: str = _setting("eth0", "name of the network card")
     mtu: int = _setting(0, "576 to 9000 bytes; 0: the lab network's")
     ssh_port: int = _setting(22, "where sshd listens")
-    loopback_name: bool = _setting(False, "its host name is 127.0.1.1, as Debian's and Ubuntu's installers write it")
+    loopback_name: bool = _setting(False, "its host name is 127.0.1.1, as the installers of Debian and Ubuntu set it")
     old_files: bool = _setting(False, "authorized_keys without a final newline, a bashrc that returns early")
-    clock: int = _setting(0, "seconds that the clock is ahead for whoever logs in")
-    second_interface: bool = _setting(False, "a second network card, and the default route leads out of that one")
-    cores: str = _setting("", "this machine's cores it may use, such as 0 or 0-1; empty: all")
+    clock: int = _setting(0, "how many seconds the clock is ahead for every login")
+    second_interface: bool = _setting(False, "a second network card, and the default route goes through it")
+    cores: str = _setting("", "the cores of this machine that it may use, such as 0 or 0-1; empty: all")
     memory_mb: int = _setting(0, f"limit in MiB, {LEAST_MEMORY_MB} or more; 0: none")
     disk_gb: int = _setting(32, "size of its disk, 1 to 1024; only what is written takes room here")
 
@@ -59,21 +59,23 @@ class NodeSpec:
 
     @property
     def digest(self) -> str:
-        """Changes when a node that is up no longer is what is asked for."""
+        """A hash that differs if a node that is up is no longer what the lab is asked to be."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabSpec:
+    """A lab."""
+
     nodes: tuple[NodeSpec, ...]
     registry: bool = False
 
 
 _TYPES = {found.name: found.type for found in fields(NodeSpec) if found.name != "name"}
 SETTINGS = {found.name: found.metadata["help"] for found in fields(NodeSpec) if found.name in _TYPES}
-"""What each means."""
+"""The meaning of each."""
 
-# One trait each, in turn, so that every check of a cluster has one node to stumble over.
+# The nodes get these in turn, so that every check of a cluster has one node to stumble over.
 _TRAITS: tuple[dict[str, object], ...] = (
     {"interface": "ens5", "loopback_name": True},
     {"ssh_port": 2222, "old_files": True, "mtu": 1300},

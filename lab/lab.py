@@ -72,16 +72,16 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
         present = _nodes(client, place)
         fresh = []
         for wanted in spec.nodes:
-            found = present.pop(wanted.name, None)
+            container = present.pop(wanted.name, None)
             stamp = maker.stamp(wanted, wirings[wanted.name])
             whole = (place.node(wanted.name) / SPEC_FILE).exists()
-            if found is not None and whole and found.labels[SPEC_LABEL] == stamp and wanted.name not in renew:
-                _wake(found)
+            if container is not None and whole and container.labels[SPEC_LABEL] == stamp and wanted.name not in renew:
+                _wake(container)
             else:
-                _remove(place, wanted.name, found)
+                _remove(place, wanted.name, container)
                 fresh.append(wanted)
-        for name, found in present.items():
-            _remove(place, name, found)
+        for name, superfluous in present.items():
+            _remove(place, name, superfluous)
         if not any(wiring.second_address for wiring in wirings.values()):
             network.remove(client, place, network.ASIDE)
         lab = _start(client, place, maker, wirings, fresh)
@@ -110,10 +110,10 @@ def down(place: Place) -> None:
 
 def existing(client: docker.DockerClient | None) -> list[Place]:
     """Return every lab of this checkout, complete or not."""
-    found = [] if client is None else client.containers.list(all=True, filters={"label": LABEL})
+    containers = [] if client is None else client.containers.list(all=True, filters={"label": LABEL})
     networks = [] if client is None else client.networks.list(filters={"label": LABEL})
-    labels = [one.labels[LABEL] for one in found]
-    return places([*labels, *(one.attrs["Labels"][LABEL] for one in networks)])
+    labels = [container.labels[LABEL] for container in containers]
+    return places([*labels, *(network.attrs["Labels"][LABEL] for network in networks)])
 
 
 def find(place: Place) -> Lab:
@@ -132,7 +132,7 @@ def _remove_from_engine(client: docker.DockerClient, place: Place) -> None:
     containers = client.containers.list(all=True, filters=place.filters)
     if containers:
         with step(f"removing {len(containers)} containers"):
-            _each(containers, lambda found: found.remove(force=True, v=True))
+            _each(containers, lambda container: container.remove(force=True, v=True))
     for role in (network.MAIN, network.ASIDE):
         network.remove(client, place, role)
 
@@ -158,9 +158,10 @@ def _start(
         _each(fresh, lambda spec: maker.make(spec, wirings[spec.name]))
         lab = _attach(client, place)
         new = {spec.name for spec in fresh}
-        _each(list(lab.nodes.values()), lambda found: ready.await_systemd(found, fresh=found.name in new))
-        _each([found for found in lab.nodes.values() if found.name not in new], gpus.reset)
-        access.write(place, [_door(found) for found in lab.nodes.values()])
+        nodes = list(lab.nodes.values())
+        _each(nodes, lambda one: ready.await_systemd(one, fresh=one.name in new))
+        _each([one for one in nodes if one.name not in new], gpus.reset)
+        access.write(place, [_door(one) for one in nodes])
         _each(list(lab.nodes), lambda name: ready.await_ssh(place, name))
     return lab
 
@@ -170,16 +171,17 @@ def _kinds(spec: LabSpec) -> set[bool]:
 
 
 def _nodes(client: docker.DockerClient, place: Place) -> dict[str, Container]:
-    """The nodes' containers by name, in order."""
-    found = client.containers.list(all=True, filters=place.filters)
-    nodes = [container for container in found if NODE_LABEL in container.labels]
+    """Return the nodes' containers by name, in order."""
+    containers = client.containers.list(all=True, filters=place.filters)
+    nodes = [container for container in containers if NODE_LABEL in container.labels]
     nodes.sort(key=lambda container: int(container.labels[NODE_LABEL].removeprefix("node")))
     return {container.labels[NODE_LABEL]: container for container in nodes}
 
 
 def _attach(client: docker.DockerClient, place: Place) -> Lab:
-    whole = {name: found for name, found in _nodes(client, place).items() if (place.node(name) / SPEC_FILE).exists()}
-    return Lab(place=place, nodes={name: node.of_container(found, place) for name, found in whole.items()})
+    containers = _nodes(client, place)
+    whole = [name for name in containers if (place.node(name) / SPEC_FILE).exists()]
+    return Lab(place=place, nodes={name: node.of_container(containers[name], place) for name in whole})
 
 
 def _wake(container: Container) -> None:
@@ -197,9 +199,9 @@ def _remove(place: Place, name: str, container: Container | None) -> None:
     shutil.rmtree(place.node(name), ignore_errors=True)
 
 
-def _door(found: Node) -> Door:
-    host_key = " ".join(found.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
-    return Door(name=found.name, address=found.address, port=found.spec.ssh_port, host_key=host_key)
+def _door(one: Node) -> Door:
+    host_key = " ".join(one.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
+    return Door(name=one.name, address=one.address, port=one.spec.ssh_port, host_key=host_key)
 
 
 def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]

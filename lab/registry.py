@@ -57,20 +57,20 @@ def up(client: docker.DockerClient, place: Place, host: Host, nodes: Iterable[No
     Raises:
         RingmasterError: it doesn't answer.
     """
-    found = _find(client, place)
-    if found is None:
+    container = _find(client, place)
+    if container is None:
         with step("starting the registry"):
-            found = _create(client, place, host)
-    elif found.status != "running":
-        found.start()
+            container = _create(client, place, host)
+    elif container.status != "running":
+        container.start()
     deadline = time.monotonic() + _SECONDS
-    while not _answers(found):
+    while not _answers(container):
         if time.monotonic() > deadline:
-            log = " ".join(found.logs(tail=3).decode(errors="replace").split())
+            log = " ".join(container.logs(tail=3).decode(errors="replace").split())
             raise RingmasterError(f"the lab's registry does not answer: {log[-300:]}", exit_code=ExitCode.NOT_STARTED)
         time.sleep(0.2)
-    registry = _describe(found, place)
-    _, certificate = command.run(found, "cat", "/tls/cert.pem")
+    registry = _describe(container, place)
+    _, certificate = command.run(container, "cat", "/tls/cert.pem")
     for node in nodes:
         node.place({f"/etc/docker/certs.d/{registry.address}/ca.crt": File(content=certificate)})
     return registry
@@ -78,15 +78,15 @@ def up(client: docker.DockerClient, place: Place, host: Host, nodes: Iterable[No
 
 def down(client: docker.DockerClient, place: Place) -> None:
     """Remove the registry, if there is one."""
-    found = _find(client, place)
-    if found is not None:
-        found.remove(force=True, v=True)
+    container = _find(client, place)
+    if container is not None:
+        container.remove(force=True, v=True)
 
 
 def find(client: docker.DockerClient, place: Place) -> Registry | None:
     """Return the registry, if it is running."""
-    found = _find(client, place)
-    return _describe(found, place) if found is not None and found.status == "running" else None
+    container = _find(client, place)
+    return _describe(container, place) if container is not None and container.status == "running" else None
 
 
 def _find(client: docker.DockerClient, place: Place) -> Container | None:

@@ -66,9 +66,9 @@ def down(options: argparse.Namespace) -> None:
 def status(options: argparse.Namespace) -> None:
     """Print a line for each node, and for the registry."""
     place = _place(options)
-    found = lab.find(place)
+    current = lab.find(place)
     plain = spec.NodeSpec(name="")
-    for node in found.nodes.values():
+    for node in current.nodes.values():
         shown = stand_ins.read(node)  # what is true now, which may differ from the spec
         toolkit = node.read_settings()["TOOLKIT"] == "1"
         now = dataclasses.replace(
@@ -86,13 +86,13 @@ def status(options: argparse.Namespace) -> None:
 def renew(options: argparse.Namespace) -> None:
     """Make nodes anew."""
     place = _place(options)
-    found = lab.find(place)
+    current = lab.find(place)
     wanted = spec.LabSpec(
-        nodes=tuple(node.spec for node in found.nodes.values()),
+        nodes=tuple(node.spec for node in current.nodes.values()),
         registry=registry.find(engine.needed(), place) is not None,
     )
     for name in options.nodes:
-        found[name]  # names those that exist, if this one doesn't
+        current[name]  # names those that exist, if this one doesn't
     lab.up(wanted, place, renew=options.nodes)
 
 
@@ -106,9 +106,9 @@ def gpus(options: argparse.Namespace) -> None:
 
 def fault(options: argparse.Namespace) -> None:
     """Apply a fault, or undo it."""
-    found = lab.find(_place(options))
+    current = lab.find(_place(options))
     values = {
-        field.name: found[getattr(options, field.name)] if field.type is Node else getattr(options, field.name)
+        field.name: current[getattr(options, field.name)] if field.type is Node else getattr(options, field.name)
         for field in dataclasses.fields(options.kind)
     }
     wanted: Fault = options.kind(**values)

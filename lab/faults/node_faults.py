@@ -173,10 +173,10 @@ class Pin(Fault):
 
     def _groups(self) -> list[str]:
         """Return the cpusets inside the node's own, outer ones first; none on cgroup v2, where they follow it."""
-        found = self.node.run(
+        listed = self.node.run(
             "sh", "-c", "find /sys/fs/cgroup/cpuset -mindepth 2 -name cpuset.cpus 2>/dev/null || true"
         )
-        return sorted(found.split(), key=lambda path: path.count("/"))
+        return sorted(listed.split(), key=lambda path: path.count("/"))
 
     def _write(self, cores: str, groups: Iterable[str]) -> None:
         script = "".join(f"echo {cores} >{shlex.quote(path)} || true\n" for path in groups)

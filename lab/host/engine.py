@@ -185,7 +185,7 @@ def _refuse_if_others_use_it() -> None:
     client = connect()
     others = client.containers.list(all=True) if client else []
     if others:
-        what = ", ".join(f"{found.name} ({LABEL}={found.labels.get(LABEL, 'none')})" for found in others[:3])
+        what = ", ".join(f"{other.name} ({LABEL}={other.labels.get(LABEL, 'none')})" for other in others[:3])
         raise RingmasterError(
             f"the Docker engine has containers of others: {what}; remove them, then: make lab-down PURGE=1"
         )

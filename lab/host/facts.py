@@ -57,17 +57,17 @@ _INDEX_TARGETS = [
 
 
 def _apt_sources() -> str:
-    found = sources(_output(_INDEX_TARGETS))
-    if not found and os.geteuid() == 0:
+    archives = sources(_output(_INDEX_TARGETS))
+    if not archives and os.geteuid() == 0:
         _output(["apt-get", "-qq", "update"])  # apt knows an archive's origin only once it has its index
-        found = sources(_output(_INDEX_TARGETS))
-    return found
+        archives = sources(_output(_INDEX_TARGETS))
+    return archives
 
 
 def proxies(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the proxy variables in lower case; programs read one or the other spelling, and most the lower one."""
-    found = ((name, environment.get(name) or environment.get(name.upper(), "")) for name in _PROXIES)
-    return tuple((name, value) for name, value in found if value)
+    values = ((name, environment.get(name) or environment.get(name.upper(), "")) for name in _PROXIES)
+    return tuple((name, value) for name, value in values if value)
 
 
 def sources(targets: str) -> str:
@@ -116,9 +116,9 @@ def _body(block: str) -> str:
 
 
 def _certificates() -> str:
-    named = [os.environ.get("SSL_CERT_FILE", ""), *_BUNDLES]
-    found = next((Path(name) for name in named if name and Path(name).is_file()), None)
-    return found.read_text(encoding="utf-8", errors="replace") if found else ""
+    candidates = [os.environ.get("SSL_CERT_FILE", ""), *_BUNDLES]
+    bundle = next((Path(name) for name in candidates if name and Path(name).is_file()), None)
+    return bundle.read_text(encoding="utf-8", errors="replace") if bundle else ""
 
 
 def _release() -> tuple[str, str]:
@@ -132,9 +132,9 @@ def _release() -> tuple[str, str]:
 
 def _mtu() -> int:
     """Return the MTU of the interface with the default route: larger frames of a node would be lost there."""
-    found = re.search(r" dev (\S+)", _output(["ip", "route", "show", "default"]))
+    route = re.search(r" dev (\S+)", _output(["ip", "route", "show", "default"]))
     try:
-        return int(Path(f"/sys/class/net/{found[1]}/mtu").read_text()) if found else 1500
+        return int(Path(f"/sys/class/net/{route[1]}/mtu").read_text()) if route else 1500
     except OSError:
         return 1500
 

@@ -50,8 +50,8 @@ def remove(client: docker.DockerClient) -> None:
 
 def _find(client: docker.DockerClient, wanted: Recipe) -> Image | None:
     labels = [f"{IMAGE_LABEL}={wanted.kind}-{wanted.digest}", f"{CHECKOUT_LABEL}={CHECKOUT}"]
-    found = client.images.list(filters={"label": labels})
-    return found[0] if found else None
+    images = client.images.list(filters={"label": labels})
+    return images[0] if images else None
 
 
 def _build(client: docker.DockerClient, wanted: Recipe, host: Host) -> Image:

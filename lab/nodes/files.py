@@ -62,34 +62,34 @@ def first_boot(spec: NodeSpec, wiring: Wiring, host: Host, public_key: str, know
     home = f"/home/{USER}"
     # An older key first, and no newline after the operator's key: appending to this file takes a look at its end.
     keys = f"{_OLD_KEY}\n{public_key.strip()}" if spec.old_files else public_key.strip() + "\n"
-    found = {f"{home}/.ssh/authorized_keys": File(content=keys, mode=0o600, owner=USER_ID)}
+    placed = {f"{home}/.ssh/authorized_keys": File(content=keys, mode=0o600, owner=USER_ID)}
     if spec.old_files:
-        found[f"{home}/.bashrc"] = File(content=_OLD_BASHRC, owner=USER_ID)
+        placed[f"{home}/.bashrc"] = File(content=_OLD_BASHRC, owner=USER_ID)
     if spec.ssh_port != 22:
-        found["/etc/ssh/sshd_config.d/10-port.conf"] = File(content=f"Port {spec.ssh_port}\n")
-    return found | _of_this_machine(spec, wiring, host, known_certificates)
+        placed["/etc/ssh/sshd_config.d/10-port.conf"] = File(content=f"Port {spec.ssh_port}\n")
+    return placed | _of_this_machine(spec, wiring, host, known_certificates)
 
 
 def _of_this_machine(spec: NodeSpec, wiring: Wiring, host: Host, known_certificates: str) -> dict[str, File]:
-    found = {}
+    placed = {}
     if host.apt_sources:
-        found["/etc/apt/sources.list"] = File(content=host.apt_sources)
-        found["/etc/apt/sources.list.d/debian.sources"] = File(content="")  # a pulled image's own
+        placed["/etc/apt/sources.list"] = File(content=host.apt_sources)
+        placed["/etc/apt/sources.list.d/debian.sources"] = File(content="")  # a pulled image's own
     if host.apt_options:
-        found["/etc/apt/apt.conf.d/90network"] = File(content=via_gateway(host.apt_options, wiring.gateway))
+        placed["/etc/apt/apt.conf.d/90network"] = File(content=via_gateway(host.apt_options, wiring.gateway))
     extra = extra_certificates(host.certificates, known_certificates)
     for number, certificate in enumerate(extra):
-        found[f"/usr/local/share/ca-certificates/network-{number}.crt"] = File(content=certificate)
+        placed[f"/usr/local/share/ca-certificates/network-{number}.crt"] = File(content=certificate)
     if extra:
         # As update-ca-certificates would write it; if that runs later, it finds the files above.
-        found[BUNDLE] = File(content=known_certificates.rstrip("\n") + "\n" + "".join(extra))
+        placed[BUNDLE] = File(content=known_certificates.rstrip("\n") + "\n" + "".join(extra))
     variables = environment(host, wiring)
     if variables:
         words = " ".join(f'"{key}={value.replace("%", "%%")}"' for key, value in variables.items())
-        found["/etc/systemd/system.conf.d/90-proxy.conf"] = File(content=f"[Manager]\nDefaultEnvironment={words}\n")
+        placed["/etc/systemd/system.conf.d/90-proxy.conf"] = File(content=f"[Manager]\nDefaultEnvironment={words}\n")
     login = {**variables, **clock_environment(spec.clock)}
-    found["/etc/environment"] = File(content=environment_file(login))
-    return found
+    placed["/etc/environment"] = File(content=environment_file(login))
+    return placed
 
 
 def environment(host: Host, wiring: Wiring) -> dict[str, str]:

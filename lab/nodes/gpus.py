@@ -41,10 +41,10 @@ def read(node: Node) -> dict[str, Any]:
 
 def misbehaviour(shown: dict[str, Any]) -> list[str]:
     """Return the faults among what nvidia-smi shows, in words for a list."""
-    found = [f"missing_gpu={number}" for number in shown["missing"]]
-    found += [f"shown_driver={shown['other_driver']}"] if shown["other_driver"] else []
-    found += [] if shown["driver_loaded"] else ["no_driver"]
-    return found + [f"busy_gpu={process['gpu']}" for process in shown["processes"]]
+    faults = [f"missing_gpu={number}" for number in shown["missing"]]
+    faults += [f"shown_driver={shown['other_driver']}"] if shown["other_driver"] else []
+    faults += [] if shown["driver_loaded"] else ["no_driver"]
+    return faults + [f"busy_gpu={process['gpu']}" for process in shown["processes"]]
 
 
 def reset(node: Node) -> None:
@@ -59,7 +59,7 @@ def reset(node: Node) -> None:
 
 
 def set_gpus(node: Node, *, count: int, model: str = "", driver: str = "") -> None:
-    """Give the node `count` GPUs; 0 takes nvidia-smi away."""
+    """Give the node `count` GPUs; 0 removes nvidia-smi."""
     # A spec with these settings checks them.
     replace(node.spec, gpus=count, gpu_model=model or node.spec.gpu_model, driver=driver or node.spec.driver)
     change(node, count=count, model=model or node.spec.gpu_model, driver=driver or node.spec.driver)

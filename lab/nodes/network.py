@@ -59,8 +59,7 @@ def candidates(seed: str, used: Iterable[str]) -> Iterator[str]:
 
 def provide(client: docker.DockerClient, place: Place, role: str, mtu: int) -> tuple[Network, Subnet]:
     """Return the lab's network of that role; make it now if it doesn't exist."""
-    found = find(client, place, role)
-    network = found or _create(client, place, role, mtu)
+    network = find(client, place, role) or _create(client, place, role, mtu)
     network.reload()
     return network, Subnet(cidr=network.attrs["IPAM"]["Config"][0]["Subnet"])
 

@@ -75,10 +75,10 @@ class Node:
 
     def devices(self) -> list[str]:
         """The names of its network cards, as they are now."""
-        found = json.loads(self.run("ip", "-json", "-4", "address"))
+        links = json.loads(self.run("ip", "-json", "-4", "address"))
         return [
             link["ifname"]
-            for link in found
+            for link in links
             if {address["local"] for address in link["addr_info"]} & set(self.addresses)
         ]
 

@@ -71,8 +71,8 @@ class LabSpec:
     registry: bool = False
 
 
-_TYPES = {found.name: found.type for found in fields(NodeSpec) if found.name != "name"}
-SETTINGS = {found.name: found.metadata["help"] for found in fields(NodeSpec) if found.name in _TYPES}
+_TYPES = {setting.name: setting.type for setting in fields(NodeSpec) if setting.name != "name"}
+SETTINGS = {setting.name: setting.metadata["help"] for setting in fields(NodeSpec) if setting.name in _TYPES}
 """The meaning of each."""
 
 # The nodes get these in turn, so that every check of a cluster has one node to stumble over.

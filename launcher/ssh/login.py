@@ -31,11 +31,11 @@ def logins(hosts: Sequence[Host], pins: Path) -> dict[str, Login]:
         RingmasterError: ssh can't make sense of a host's options.
     """
     options = {host.name: host.ssh.options(pinning_options(pins)) for host in hosts}
-    found = {}
+    login_of = {}
     for name, text in known_hosts.effective_options(hosts, options).items():
         route = known_hosts.parse_route(text, pins)
-        found[name] = parse_login(text, route, known_hosts.trusted(route), _jump_options(options[name]))
-    return found
+        login_of[name] = parse_login(text, route, known_hosts.trusted(route), _jump_options(options[name]))
+    return login_of
 
 
 def parse_login(text: str, route: Route, keys: Sequence[Key], jump_options: Sequence[str]) -> Login:
@@ -80,10 +80,10 @@ def _proxy(values: Mapping[str, str], jump_options: Sequence[str]) -> str:
 
 def _jump_options(options: Sequence[str]) -> tuple[str, ...]:
     """Return those of a node's ssh options that hold for its jump host too: configuration and host keys' files."""
-    found: list[str] = []
+    kept: list[str] = []
     for number, word in enumerate(options[:-1]):
         following = options[number + 1]
         of_keys = following.startswith(("GlobalKnownHostsFile", "UserKnownHostsFile", "StrictHostKeyChecking"))
         if word == "-F" or (word == "-o" and of_keys):
-            found += [word, following]
-    return tuple(found)
+            kept += [word, following]
+    return tuple(kept)

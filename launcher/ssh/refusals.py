@@ -36,7 +36,7 @@ KEY_CHANGED = "its host key is not the pinned one"
 KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
 PINNING = "make provision shows it, asks, and pins it"
 TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
-_KEYS = "see ansible_user and its keys (ssh-add for one with a passphrase)"
+_NO_KEY = "no key was accepted for user {1}; see ansible_user and its keys (ssh-add for one with a passphrase)"
 _PATTERNS: tuple[tuple[str, State, str], ...] = (
     # In this order: the first that fits is the cause, and what follows is its consequence.
     (r"Could not resolve hostname (\S+):", State.DOWN, "the name {1} is not known here; set ansible_host"),
@@ -51,8 +51,8 @@ _PATTERNS: tuple[tuple[str, State, str], ...] = (
     (r"(?:UNPROTECTED PRIVATE KEY FILE|bad permissions)", State.DENIED, "the private key's file is open to others"),
     (r"dentity file (.+?) not accessible", State.DENIED, "the private key {1} is not there"),
     (r"Too many authentication failures", State.DENIED, "too many keys tried; set ansible_ssh_private_key_file"),
-    (r"(?m)^(\S+?)@\S+: Permission denied", State.DENIED, f"no key was accepted for user {{1}}; {_KEYS}"),
-    (r"(?m)^Permission denied", State.DENIED, f"no key was accepted; {_KEYS}"),
+    (r"(?m)^(\S+?)@\S+: Permission denied", State.DENIED, _NO_KEY),
+    (r"(?m)^Permission denied", State.DENIED, _NO_KEY.replace(" for user {1}", "")),
     (r"Connection (?:closed|reset)|kex_exchange_identification", State.DOWN, "sshd closed the connection at once"),
 )
 
@@ -68,9 +68,7 @@ def explain(words: str) -> Refusal | None:
 
 def denied(user: str) -> Refusal:
     """Return the refusal of a node that accepted none of our keys."""
-    refusal = explain(f"{user}@node: Permission denied")
-    assert refusal is not None
-    return refusal
+    return Refusal(state=State.DENIED, reason=_NO_KEY.replace("{1}", user))
 
 
 def changed(shown: str, pinned: str) -> Refusal:

@@ -24,8 +24,7 @@ from benchmarks.turns import compare
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.base.timings import VARIABLE, durations
-from launcher.commands.inventory import pinned_file
-from launcher.inventory import hosts as inventories
+from launcher.commands.inventory import open_inventory
 from launcher.job.container import HOME, RUN, Bind, command_line, node_folder
 from launcher.job.plan import NodePlan, Plan
 from launcher.ssh.known_hosts import pinning_options
@@ -37,13 +36,13 @@ _LIMIT_S = 300
 
 def run(repetitions: int, inventory: str) -> None:
     """Measure, and print both medians, their spread, the ratio, and where our time goes."""
-    path = _inventory(inventory)
-    hosts = inventories.read(path)[:2]
+    opened = open_inventory(str(_inventory(inventory)))
+    path, hosts = opened.path, opened.hosts[:2]
     if len(hosts) < 2:
         raise RingmasterError(f"{path}: launching is measured on two nodes; it has {len(hosts)}")
     marks: list[dict[str, float]] = []
     plan = _planned(path)  # and with it the uncounted round of ours
-    options = pinning_options(pinned_file(path))
+    options = pinning_options(opened.pins)
     shells = {
         node.name: ["ssh", *host.ssh.options(options), "--", host.address]
         for node, host in zip(plan.nodes, hosts, strict=True)

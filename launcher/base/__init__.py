@@ -1,1 +1,1 @@
-"""What every other package may use; it imports none of them."""
+"""Helpers that every other package may use; they import none of them."""

@@ -1,4 +1,4 @@
-"""Files that others read at any moment: written whole or not at all."""
+"""Write files that others may read at any moment: whole, or not at all."""
 
 import json
 import os
@@ -10,14 +10,22 @@ from typing import IO, Any
 
 
 def write(path: Path, text: str) -> None:
-    """Put `text` into the file at `path`, readable for all, in the place of what was there. Raises OSError."""
+    """Replace the file at `path` with `text`, readable by everybody.
+
+    Raises:
+        OSError: the file can't be written; what was there is unchanged.
+    """
     with replacing(path) as file:
         file.write(text.encode())
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a new file, which takes the place of the one at `path` once the block ends well. Raises OSError."""
+    """Give a new file, readable by everybody, that replaces the one at `path` once the block ends well.
+
+    Raises:
+        OSError: the file can't be written; what was there is unchanged.
+    """
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -30,7 +38,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` to `path` whole or not at all."""
+    """Write `value` to `path` as JSON, whole or not at all.
+
+    Raises:
+        OSError: the file can't be written; what was there is unchanged.
+    """
     new = path.with_name(f".{path.name}.new")
     new.write_text(json.dumps(value, indent=2) + "\n")
     new.replace(path)

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a command of Ringmaster ends with; see docs/design.md for the meaning of each."""
+    """The exit codes of Ringmaster's commands; docs/design.md has the meaning of each."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """One or two words for the last line a command prints."""
+        """Return a few words for the last line that a command prints."""
         return {
             ExitCode.SUCCEEDED: "succeeded",
             ExitCode.FAILED: "failed",
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
 
 class RingmasterError(Exception):
-    """A mistake or fault to show as one line: what, where, how to mend it."""
+    """A mistake or fault that is shown as one line: what, where, how to fix it."""
 
     def __init__(self, message: str, *, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class RingmasterError(Exception):
 
 
 class StoppedError(RingmasterError):
-    """We were told to end (SIGTERM, or the terminal was closed) while nobody else listened for it."""
+    """A SIGTERM or SIGHUP (the terminal was closed) that came while no code of ours handled it."""
 
     def __init__(self) -> None:
         super().__init__("stopped before anything was started", exit_code=ExitCode.TERMINATED)

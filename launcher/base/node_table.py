@@ -1,4 +1,4 @@
-"""The table of all nodes: name, address, state, and why."""
+"""The table of all nodes: name, address, state, and the reason for the state."""
 
 import os
 import sys
@@ -19,30 +19,31 @@ class Row:
 
     @property
     def fine(self) -> bool:
+        """Whether the node is as it should be."""
         return self.state.split(" ")[0] in {"ok", "changed"}
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print the table to standard output, the states in colour on a terminal."""
+    """Print the table to standard output; on a terminal, the states are coloured."""
     for line in lines(rows, coloured=coloured()):
         print(line)
     sys.stdout.flush()
 
 
 def lines(rows: Sequence[Row], *, coloured: bool = False) -> list[str]:
-    """The table's lines."""
+    """Return the table's lines."""
     names, addresses, states = (
         max((len(str(getattr(row, column))) for row in rows), default=0) for column in ("name", "address", "state")
     )
-    made = []
+    table = []
     for row in rows:
         state = f"{row.state:{states}}"
         if coloured:
             state = f"\033[{_COLOURS.get(row.state.split(' ')[0], 31)}m{state}\033[0m"
-        made.append(f"  {row.name:{names}}  {row.address:{addresses}}  {state}  {row.why}".rstrip())
-    return made
+        table.append(f"  {row.name:{names}}  {row.address:{addresses}}  {state}  {row.why}".rstrip())
+    return table
 
 
 def coloured() -> bool:
-    """Whether what we print is read by a person at a terminal that shows colours."""
+    """Return whether standard output is a terminal that shows colours, and the user wants them."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""Runs several short programs at once and waits for all of them, so that one slow node doesn't hide the others."""
+"""Run several short programs at once and wait for all of them, so that one slow node doesn't hide the others."""
 
 import os
 import subprocess
@@ -13,15 +13,15 @@ class Done:
     """How a program ended."""
 
     code: int | None
-    """Its exit code; None: it was ended after the time limit."""
+    """The exit code; None: the program was killed at the time limit."""
     out: str
     err: str
 
 
 def run_all(commands: Sequence[Sequence[str]], *, limit_s: float) -> list[Done]:
-    """Run all `commands` at once, for `limit_s` seconds at most; the answers are in the commands' order.
+    """Run all `commands` at once, for `limit_s` seconds at most; return their ends in the commands' order.
 
-    They have no input and no terminal: a program that wants to ask the user something fails instead.
+    The programs have no input and no terminal: one that wants to ask the user something fails instead.
     """
     running: list[subprocess.Popen[bytes]] = []
     try:
@@ -49,7 +49,7 @@ def _wait(process: "subprocess.Popen[bytes]", ends: float) -> Done:
         out, err = process.communicate(timeout=max(0.0, ends - time.monotonic()))
         code: int | None = process.returncode
     except subprocess.TimeoutExpired:
-        code = process.poll()  # it may have ended while a slower one was waited for
+        code = process.poll()  # it may have ended while we waited for a slower one
         if code is None:
             _kill(process)
         out, err = _rest(process)
@@ -59,12 +59,12 @@ def _wait(process: "subprocess.Popen[bytes]", ends: float) -> Done:
 def _rest(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
     try:
         return process.communicate(timeout=1)
-    except subprocess.TimeoutExpired:  # a helper that outlived it keeps the pipes open
+    except subprocess.TimeoutExpired:  # a helper that outlived the program keeps the pipes open
         _kill(process)
         return process.communicate()
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End it and its helpers (a jump host's ssh), which would keep the pipes open."""
+    """Kill the program and its helpers (a jump host's ssh), which would keep the pipes open."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, 9)

@@ -1,8 +1,8 @@
-"""Where the checkout's files are."""
+"""The places of the checkout's files."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The checkout: the bundled trainer's code root, and where `runs/` and `data/` are."""
+"""The checkout: the code root of the bundled trainer, with `runs/` and `data/` in it."""
 ON_NODE = ROOT / "launcher" / "on_node"
-"""Programs that run on nodes: sent there as text, or copied into the image."""
+"""The programs that run on nodes: they are sent there as text, or copied into the image."""

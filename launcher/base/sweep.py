@@ -1,4 +1,4 @@
-"""Ends what a child of ours has left behind, found by a label in its environment, never by name."""
+"""Kill the processes that a child of ours left behind. A label in their environment marks them, never a name."""
 
 import os
 import signal
@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 _PATIENCE_S = 10.0
-"""A killed process with much memory, on a busy machine, takes its time to be gone."""
+"""On a busy machine, a killed process that held much memory takes a while to disappear."""
 
 
 def sweep(label: str) -> int:
     """Kill every process that has `label` (`NAME=value`) in its environment; return how many there were."""
-    found: set[int] = set()
+    killed: set[int] = set()
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
         alive = set(_labelled(os.fsencode(label)))
@@ -23,13 +23,16 @@ def sweep(label: str) -> int:
         for pid in alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        found |= alive
+        killed |= alive
         time.sleep(0.02)
-    return len(found)
+    return len(killed)
 
 
 def _labelled(label: bytes) -> Iterator[int]:
-    """Ids of the processes with `label` in their environment (Linux; elsewhere the sessions' kill has to do)."""
+    """Yield the ids of the processes with `label` in their environment (Linux only).
+
+    Elsewhere, killing their sessions must be enough.
+    """
     if sys.platform != "linux":
         return
     for entry in Path("/proc").iterdir():
@@ -40,5 +43,5 @@ def _labelled(label: bytes) -> Iterator[int]:
 
 
 def _alive(entry: Path) -> bool:
-    """Not a zombie: those are gone but for their parent's look."""
+    """Return whether a process still runs; a zombie has ended, and only waits for its parent to notice."""
     return (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"

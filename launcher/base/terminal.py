@@ -1,4 +1,4 @@
-"""The terminal, where nobody may read any more."""
+"""Standard output that nobody reads any more."""
 
 import os
 import sys
@@ -6,6 +6,9 @@ from contextlib import suppress
 
 
 def mute() -> None:
-    """Nobody reads standard output any more (`| head`, a full disk): write on to nowhere, instead of failing."""
+    """Send standard output nowhere from now on, instead of failing.
+
+    Its reader has left (`| head`), or the disk is full.
+    """
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

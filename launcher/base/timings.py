@@ -1,6 +1,6 @@
-"""When what was done on the way to the first step, for whoever wants to know where the time goes.
+"""When each phase on the way to the first step was done: where the time of a start goes.
 
-RINGMASTER_START_TIMES=<file> has it written there; `make bench ONLY=launch` does.
+With RINGMASTER_START_TIMES=<file> they are written to that file; `make bench ONLY=launch` uses it.
 """
 
 import json
@@ -14,25 +14,25 @@ VARIABLE = "RINGMASTER_START_TIMES"
 _marks: list[tuple[str, float]] = []
 
 
-def mark(done: str) -> None:
-    """Note that `done` is done now; the first time counts."""
-    if all(done != name for name, _ in _marks):
-        _marks.append((done, time.time()))
+def mark(phase: str) -> None:
+    """Note that `phase` is done now; only the first time counts."""
+    if all(phase != name for name, _ in _marks):
+        _marks.append((phase, time.time()))
 
 
 def since(started_at: float) -> list[tuple[str, float]]:
-    """What was done, and how many seconds after `started_at` (unix time), in order."""
+    """Return the phases in order, each with the seconds from `started_at` (unix time) to its end."""
     return [(name, round(at - started_at, 3)) for name, at in _marks]
 
 
 def write(started_at: float) -> None:
-    """Write it down where somebody asked for it."""
+    """Write the phases to the file that the environment names, if it names one."""
     path = os.environ.get(VARIABLE)
     if path:
         Path(path).write_text(json.dumps(dict(since(started_at))))
 
 
 def durations(marks: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """How long each took: from the mark before it."""
+    """Return how many seconds each phase took, counted from the end of the one before."""
     before = [0.0, *(at for _, at in marks)]
     return [(name, at - earlier) for (name, at), earlier in zip(marks, before, strict=False)]

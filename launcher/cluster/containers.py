@@ -1,4 +1,4 @@
-"""What is asked of a node's engine about jobs' containers, and what its answers mean."""
+"""Jobs' containers on a node: found, ended and removed through its engine, and what the engine's answers mean."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import Any
 import docker
 from docker.errors import APIError, NotFound
 
-from launcher.cluster.preflight.gpus import JobThere
+from launcher.cluster.preflight.gpus import JobOnNode
 from launcher.job.container import JOB_LABEL, NODE_LABEL
 
 STALE_S = 120.0
-"""A container that was made and not started within this time belongs to a launcher that was killed just then."""
+"""A container that was created but not started within this time belongs to a launcher that was killed in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,30 +34,30 @@ class JobContainer:
     """Unix time by the node's clock, once it has ended."""
 
     def holds(self, now: float) -> bool:
-        """Whether it keeps others from the node; `now` is the node's time, unix seconds."""
+        """Return whether it keeps other jobs from the node; `now` is the node's time, unix seconds."""
         stale = self.state == "created" and now - self.created > STALE_S
         return self.state not in {"exited", "dead", "removing"} and not stale
 
     @property
-    def as_there(self) -> JobThere:
-        """What others need to know of it."""
-        return JobThere(name=self.job, devices=tuple(sorted(self.gpus or ())), all_gpus=self.gpus is None)
+    def as_job_on_node(self) -> JobOnNode:
+        """What other jobs need to know of it."""
+        return JobOnNode(name=self.job, devices=tuple(sorted(self.gpus or ())), all_gpus=self.gpus is None)
 
 
-def containers(engine: docker.DockerClient, job: str = "") -> list[JobContainer]:
-    """Every job's containers on the node, or those of one job; the oldest first."""
+def find(engine: docker.DockerClient, job: str = "") -> list[JobContainer]:
+    """Return all jobs' containers on the node, or those of one job; the oldest first."""
     label = f"{JOB_LABEL}={job}" if job else JOB_LABEL
-    found = []
+    known = []
     for entry in engine.api.containers(all=True, filters={"label": label}):
         try:
-            found.append(parse(engine.api.inspect_container(entry["Id"])))
-        except NotFound:  # gone between the two questions
+            known.append(parse(engine.api.inspect_container(entry["Id"])))
+        except NotFound:  # removed between the two calls
             continue
-    return sorted(found, key=lambda each: (each.created, each.id))
+    return sorted(known, key=lambda each: (each.created, each.id))
 
 
 def parse(inspected: Mapping[str, Any]) -> JobContainer:
-    """Read what `docker inspect` says."""
+    """Read the engine's description of a container (`docker inspect`)."""
     state = inspected["State"]
     ended = state["Status"] in {"exited", "dead"}
     return JobContainer(
@@ -81,13 +81,13 @@ def _gpus(requests: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
     return frozenset(held)
 
 
-def in_the_way(found: Iterable[JobContainer], ours: JobContainer) -> JobContainer | None:
-    """The container that keeps our own, which is made and not started, from its node, if one does.
+def in_the_way(known: Iterable[JobContainer], ours: JobContainer) -> JobContainer | None:
+    """Return the container that keeps ours, which is created but not started, from its node; None if none does.
 
-    Only older ones count, so that of two launchers at the same moment exactly one gives way. Two share a node only with
-    GPUs of their own.
+    Only older containers count, so that exactly one of two launchers gives way if both start at the same moment. Two
+    containers share a node only if each has GPUs of its own.
     """
-    for each in found:
+    for each in known:
         older = (each.created, each.id) < (ours.created, ours.id)
         apart = each.gpus and ours.gpus and not each.gpus & ours.gpus
         if older and not apart and each.holds(ours.created):
@@ -96,31 +96,31 @@ def in_the_way(found: Iterable[JobContainer], ours: JobContainer) -> JobContaine
 
 
 def kill(engine: docker.DockerClient, container: JobContainer) -> None:
-    """End a container at once; one that has ended is fine."""
+    """End a container at once; it may have ended already."""
     try:
         if container.state == "paused":
-            engine.api.unpause(container.id)  # what is frozen can't be ended
+            engine.api.unpause(container.id)  # a frozen container can't be killed
         engine.api.kill(container.id)
     except NotFound:
         pass
     except APIError as error:
-        if error.status_code != 409:  # it has ended just now
+        if error.status_code != 409:  # it has ended in the meantime
             raise
 
 
 def remove(engine: docker.DockerClient, container_id: str) -> None:
-    """Remove a container, running or not; one that is gone is fine."""
+    """Remove a container, running or not; it may be gone already."""
     try:
         engine.api.remove_container(container_id, force=True, v=True)
     except NotFound:
         pass
     except APIError as error:
-        if error.status_code != 409:  # another is removing it at this moment
+        if error.status_code != 409:  # somebody else is removing it at this moment
             raise
 
 
 def unix_time(text: str) -> float:
-    """Unix time of the engine's `2026-01-02T03:04:05.123456789Z`."""
+    """Return the unix time that the engine writes as `2026-01-02T03:04:05.123456789Z`."""
     stamp, _, fraction = text.rstrip("Z").partition(".")
     moment = datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()
     return moment + float(f"0.{fraction or 0}")

@@ -1,4 +1,4 @@
-"""The jobs that the nodes know of: their containers, their folders, and what both together mean."""
+"""The jobs that the nodes know of: their containers, their folders, and what the two mean together."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster import containers as engine
-from launcher.cluster import job_folders
+from launcher.cluster import containers, job_folders
 from launcher.cluster.containers import JobContainer
 from launcher.inventory.hosts import job_dir
 from launcher.job.plan import NAME, Plan
@@ -15,7 +14,7 @@ from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.pool import on_all
 
 _PLACING_S = 900.0
-"""A job without containers that is younger is being brought to its nodes: code and checkpoints take a while."""
+"""A job without containers that is younger than this is still being placed: code and checkpoints take a while."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,7 @@ class Part:
 
     container: JobContainer | None = None
     folder: Mapping[str, Any] = field(default_factory=dict)
-    """As `node_job.py` tells; empty where there is none."""
+    """As `on_node/job_folder.py` describes it; empty if there is none."""
     now: float = 0.0
     """The node's time, unix seconds."""
 
@@ -39,18 +38,18 @@ class FoundJob:
 
     @property
     def runs(self) -> bool:
-        """Whether any container of it runs."""
+        """Whether any of its containers runs."""
         ended = {"created", "exited", "dead", "removing"}
         return any(part.container and part.container.state not in ended for part in self.parts.values())
 
     @property
     def open(self) -> bool:
-        """Whether its results are still to be fetched."""
+        """Whether results have yet to be fetched."""
         return self.runs or any(part.folder and not part.folder["collected"] for part in self.parts.values())
 
     @property
     def state(self) -> str:
-        """In a word or two."""
+        """Its state, in a word or two."""
         states = {part.container.state for part in self.parts.values() if part.container}
         if "paused" in states:
             return "frozen"
@@ -64,12 +63,12 @@ class FoundJob:
 
     @property
     def summary(self) -> Mapping[str, Any] | None:
-        """What whoever closed it has written down, on any of its nodes."""
+        """Its summary, as the launcher that closed it left it on any of its nodes."""
         return next((part.folder["summary"] for part in self.parts.values() if part.folder.get("summary")), None)
 
     @property
     def begun(self) -> bool:
-        """Whether there is a sign of its ever having run."""
+        """Whether anything shows that it has ever run."""
         return any(
             (part.container and part.container.state != "created")
             or any(part.folder.get(sign) for sign in ("summary", "stopped", "last"))
@@ -84,57 +83,60 @@ class FoundJob:
 
     @property
     def lasted_s(self) -> float | None:
-        """Seconds from its start to its end; None while it runs, and where its end is not known."""
+        """Seconds from its start to its end; None while it runs, or if its end is not known."""
         lasted = []
         for part in self.parts.values():
             if part.container and (part.container.finished is None or not part.folder.get("made_at")):
                 return None
             if part.container and part.container.finished is not None:
-                lasted.append(part.container.finished - float(part.folder["made_at"]))  # by that node's own clock
+                lasted.append(part.container.finished - float(part.folder["made_at"]))  # both by that node's own clock
         return max(lasted, default=None)
 
     @property
     def last(self) -> Mapping[str, Any]:
         """The newest record of its metrics that has a step."""
-        found = [part.folder["last"] for part in self.parts.values() if part.folder.get("last")]
-        return max(found, key=lambda record: record["step"] if type(record.get("step")) is int else 0, default={})
+        records = [part.folder["last"] for part in self.parts.values() if part.folder.get("last")]
+        return max(records, key=lambda record: record["step"] if type(record.get("step")) is int else 0, default={})
 
 
 def find_jobs(remotes: Mapping[str, Remote]) -> tuple[list[FoundJob], dict[str, str]]:
-    """Ask all nodes; the newest job comes first. Also what is wrong with nodes that can't tell, by name."""
+    """Ask all nodes for their jobs.
+
+    Returns: the jobs, running ones first, then the newest first; and by name why a node could not answer.
+    """
     silent: dict[str, str] = {}
 
     def tried(remote: Remote) -> dict[str, Part]:
         try:
             return ask(remote)
         except (KeyError, TypeError, ValueError, AttributeError):
-            silent[remote.name] = "what it tells of its jobs can't be read"
+            silent[remote.name] = "its answer about its jobs can't be read"
             return {}
         except Trouble as error:
             silent[remote.name] = str(error).removeprefix(f"{remote.name}: ")
             return {}
 
     def ask(remote: Remote) -> dict[str, Part]:
-        told = job_folders.ask(remote, "jobs", job_dir(remote.host))
-        containers = {each.job: each for each in engine.containers(remote.engine())}
+        answer = job_folders.ask(remote, "jobs", job_dir(remote.host))
+        by_job = {each.job: each for each in containers.find(remote.engine())}
         return {
-            name: Part(container=containers.get(name), folder=told["jobs"].get(name, {}), now=told["time"])
-            for name in sorted(set(told["jobs"]) | set(containers))
+            name: Part(container=by_job.get(name), folder=answer["jobs"].get(name, {}), now=answer["time"])
+            for name in sorted(set(answer["jobs"]) | set(by_job))
             if NAME.fullmatch(name)
         }
 
     known = on_all(remotes, tried)
     names = sorted({name for parts in known.values() for name in parts})
-    found = [
+    jobs = [
         FoundJob(name=name, parts={node: parts[name] for node, parts in known.items() if name in parts})
         for name in names
     ]
-    found.sort(key=lambda job: (not job.runs, job.age_s if job.age_s is not None else float("inf")))
-    return found, silent
+    jobs.sort(key=lambda job: (not job.runs, job.age_s if job.age_s is not None else float("inf")))
+    return jobs, silent
 
 
 def choose_job(jobs: Sequence[FoundJob], name: str, *, running: bool) -> FoundJob | None:
-    """The job called `name`; without a name the only one that runs, else (not `running`) the newest.
+    """Return the job called `name`; without a name the only one that runs, or, unless `running`, the newest.
 
     Raises:
         RingmasterError: there is no such job, or several run.
@@ -144,18 +146,18 @@ def choose_job(jobs: Sequence[FoundJob], name: str, *, running: bool) -> FoundJo
             if job.name == name:
                 return job
         known = ", ".join(job.name for job in jobs[:5]) or "none"
-        raise RingmasterError(f"NAME={name}: no node knows such a job; there are: {known}")
+        raise RingmasterError(f"NAME={name}: no node knows such a job; known jobs: {known}")
     running_now = [job for job in jobs if job.runs]
     if len(running_now) > 1:
         names = ", ".join(job.name for job in running_now)
-        raise RingmasterError(f"{len(running_now)} jobs run ({names}): say which with NAME=")
+        raise RingmasterError(f"{len(running_now)} jobs are running ({names}): choose one with NAME=")
     if running_now or running:
         return running_now[0] if running_now else None
     return jobs[0] if jobs else None
 
 
 def plan_of(job: FoundJob, remotes: Mapping[str, Remote]) -> tuple[Plan, dict[str, Remote]]:
-    """The job's plan, and the connections to its nodes by the names that they have in the plan.
+    """Return the job's plan, and the connections to its nodes by the names that they have in the plan.
 
     Raises:
         RingmasterError: no node has the plan.
@@ -166,31 +168,32 @@ def plan_of(job: FoundJob, remotes: Mapping[str, Remote]) -> tuple[Plan, dict[st
         remote = remotes[name]
         try:
             with remote.sftp().open(f"{job_dir(remote.host)}/{job.name}/plan.json") as file:
-                made = Plan.from_json(json.loads(file.read()))
-            if made.name != job.name:
+                plan = Plan.from_json(json.loads(file.read()))
+            if plan.name != job.name:
                 continue
         except (KeyError, TypeError, ValueError, *Trouble):
             continue
-        return made, _by_planned_name(job, made, remotes)
+        return plan, _by_planned_name(job, plan, remotes)
     raise RingmasterError(
         f"job {job.name}: its plan can't be read on {', '.join(job.parts)}; make stop NAME={job.name} removes it",
         exit_code=ExitCode.CLUSTER,
     )
 
 
-def _by_planned_name(job: FoundJob, made: Plan, remotes: Mapping[str, Remote]) -> dict[str, Remote]:
-    """Connections by the plan's names: whoever started the job may call the machines by other ones than we do.
+def _by_planned_name(job: FoundJob, plan: Plan, remotes: Mapping[str, Remote]) -> dict[str, Remote]:
+    """Connections by the plan's names, which may differ from ours: another inventory may have started the job.
 
-    A container's label says it; where there is none any more, the address; then the name.
+    The container's label tells a node's name in the plan; if the container is gone, the job's folder; then the
+    address; then our own name.
     """
-    by_address = {node.address: node.name for node in made.nodes}
-    known = {node.name for node in made.nodes}
-    found = {}
+    by_address = {node.address: node.name for node in plan.nodes}
+    known = {node.name for node in plan.nodes}
+    renamed = {}
     for ours, part in job.parts.items():
         if ours not in remotes:
             continue
         label = part.container.node if part.container else str(part.folder.get("node") or "")
         planned = label or by_address.get(remotes[ours].host.address, "") or ours
         if planned in known:
-            found[planned] = remotes[ours]
-    return found
+            renamed[planned] = remotes[ours]
+    return renamed

@@ -1,4 +1,4 @@
-"""A job on a cluster while it runs and when it ends: its runtime, and its results on their way home."""
+"""A job on a cluster while it runs and when it ends: its runtime, and the download of its results."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from typing import Any
 from launcher.base.errors import ExitCode
 from launcher.cluster import job_folders
 from launcher.cluster.runtime import DockerRuntime
-from launcher.cluster.transfer.download import Mirror
+from launcher.cluster.transfer.download import FolderDownload
 from launcher.follow.failure import Failure
 from launcher.follow.outcome import Outcome, outcome_of
 from launcher.inventory.hosts import job_dir
@@ -23,22 +23,22 @@ from launcher.ssh.connection import Remote, Trouble
 _METRICS_S = 0.5
 _CHECKPOINTS_S = 10.0
 _LAST_S = 60.0
-"""So long a fetch that is under way at the job's end may take to finish."""
+"""How long a download that is under way at the job's end may take to finish."""
 
 
 def planned_job_dir(node: NodePlan) -> str:
-    """The folder of all jobs on a node, as planned."""
+    """Return the folder of all jobs on a node, as planned."""
     return str(Path(container.node_folder(node.container, container.RUN)).parent.parent)
 
 
 def _removed(node: str) -> Outcome:
-    reason = "its containers are gone, and with them how it ended"
+    reason = "its containers are gone, so nobody knows how it ended"
     failure = Failure(node=node, rank=None, exit_code=None, signal=None, reason=reason, log_tail=(), hint=None)
     return Outcome(state="failed", exit_code=ExitCode.CLUSTER, failure=failure)
 
 
 class ClusterJob:
-    """One job's nodes, from start to end; also of a job that somebody else has started."""
+    """One job's nodes, from start to end; the job may have been started by another launcher."""
 
     def __init__(
         self,
@@ -53,11 +53,12 @@ class ClusterJob:
         token: str = "",
     ) -> None:
         """Args:
-        remotes: by the plan's names of the nodes; those out of reach are not among them.
+        remotes: by the nodes' names in the plan, without those out of reach.
         pins: the inventory's known_hosts.
-        attach: follow the containers that are there.
+        say: prints a line for the user.
+        attach: follow the containers that exist, instead of creating them.
         clock_s: seconds that the head's clock is ahead of ours.
-        token: by which the folders are known that were made for this job and never used.
+        token: marks the folders that were created for this job, so that they can be removed if it never runs.
         """
         self.runtime = DockerRuntime(plan, remotes, pins, attach=attach)
         self.clock_s = clock_s
@@ -65,19 +66,19 @@ class ClusterJob:
         self._plan = plan
         self._folder = folder
         self._say = say
-        # Where it is on each node our own inventory says: a plan that a node has told may say anything.
+        # Our own inventory says where it is on each node: a plan that came from a node may say anything.
         self._folders = {name: PurePosixPath(job_dir(remote.host)) / plan.name for name, remote in remotes.items()}
         self._fetched: set[str] = set()
         head = plan.nodes[0].name
-        self._head = self._mirror(head, folder.path, aside=folder.path / "nodes" / head)
+        self._head = self._download(head, folder.path, aside=folder.path / "nodes" / head)
         self._ended = threading.Event()
         self._fetcher = threading.Thread(target=self._fetch_on, daemon=True)
         self._fetcher.start()
 
     def collect(self, outcome: Outcome) -> Outcome:
-        """Fetch the rest of what the job has written, from every node that can be reached.
+        """Fetch the rest of what the job has written from every node that can be reached.
 
-        Returns: the outcome as the nodes know it: somebody else may have stopped the job.
+        Returns: the outcome as the nodes know it; somebody else may have stopped the job.
         """
         self._ended.set()
         self._fetcher.join(_LAST_S)
@@ -99,7 +100,7 @@ class ClusterJob:
         return outcome
 
     def _recorded(self) -> Outcome | None:
-        """How the job ended by the word of whoever else has followed it, and cleared its containers away."""
+        """How the job ended, as recorded by another launcher that followed it and removed its containers."""
         for node in self._plan.nodes:
             with suppress(KeyError, TypeError, ValueError, *Trouble):
                 path = str(self._folders[node.name] / "summary.json")
@@ -108,9 +109,9 @@ class ClusterJob:
         return None
 
     def finish(self, outcome: Outcome) -> None:
-        """Keep the job's results, log and summary on its nodes; its code, secrets and home go.
+        """Keep the job's results, log and summary on its nodes; remove its code, secrets and home.
 
-        Of a job that never ran nothing is kept.
+        Nothing is kept of a job that never ran.
         """
         for node in self._plan.nodes:
             try:
@@ -118,17 +119,17 @@ class ClusterJob:
                     self._ask(node.name, "discard", b"", self._token)
                 elif node.name in self._fetched:
                     files = {"summary.json": self._folder.summary, "log": self._folder.logs / f"{node.name}.log"}
-                    there = {name: path for name, path in files.items() if path.is_file()}
-                    self._ask(node.name, "close", job_folders.packed({}, there))
+                    written = {name: path for name, path in files.items() if path.is_file()}
+                    self._ask(node.name, "close", job_folders.packed({}, written))
             except (KeyError, *Trouble) as error:
                 self._say(f"{node.name}: the job's folder could not be tidied ({error})")
-        # The very last: until then they are what tells others how the job ended.
+        # Last of all: until then, other launchers learn from the containers how the job ended.
         if outcome.started and len(self._fetched) == len(self._plan.nodes):
             for name in self.runtime.remove():
                 self._say(f"{name}: the job's container could not be removed; make stop NAME={self._plan.name} does it")
 
     def fetch_closed(self) -> None:
-        """Fetch the log and the summary that whoever closed the job has left on its nodes."""
+        """Fetch the log and the summary that the launcher that closed the job left on its nodes."""
         for node in self._plan.nodes:
             try:
                 sftp = self.runtime.remotes()[node.name].sftp()
@@ -137,17 +138,19 @@ class ClusterJob:
                     ("summary.json", self._folder.summary),
                 ):
                     if not target.exists():
-                        part = target.with_name(f".{target.name}.part")  # `get` makes it before it has found anything
+                        part = target.with_name(
+                            f".{target.name}.part"
+                        )  # `get` creates it before it knows whether the source exists
                         try:
                             sftp.get(str(self._folders[node.name] / name), str(part))
                             part.replace(target)
                         finally:
                             part.unlink(missing_ok=True)
             except (KeyError, *Trouble):
-                continue  # said already, by who fetched the results
+                continue  # `collect` has reported it
 
     def mark(self, what: str) -> None:
-        """Leave a word for whoever else follows the job."""
+        """Leave the mark `what` for other launchers that follow the job."""
         for node in self._plan.nodes:
             try:
                 self._ask(node.name, "mark", b"", what)
@@ -159,32 +162,32 @@ class ClusterJob:
         remote = self.runtime.remotes()[name]
         return job_folders.ask(remote, verb, str(folder.parent), folder.name, *words, files=files)
 
-    def _mirror(self, name: str, target: Path, aside: Path | None = None) -> Mirror:
-        source = self._folders.get(name, PurePosixPath("/nowhere")) / "run"  # out of reach: `remote` says so
-        return Mirror(
+    def _download(self, name: str, target: Path, aside: Path | None = None) -> FolderDownload:
+        source = self._folders.get(name, PurePosixPath("/nowhere")) / "run"  # out of reach: `remote` raises
+        return FolderDownload(
             remote=lambda: self.runtime.remotes()[name], source=source, target=target, aside=aside, taken=OURS
         )
 
     def _fetch_on(self) -> None:
-        """While the job runs: its figures at once, its checkpoints every now and then."""
-        looked = time.monotonic()
+        """While the job runs: fetch its metrics at once, its checkpoints now and then."""
+        fetched_at = time.monotonic()
         while not self._ended.wait(_METRICS_S):
             try:
-                self._head.grow()
-                if time.monotonic() - looked > _CHECKPOINTS_S:
+                self._head.fetch_appended()
+                if time.monotonic() - fetched_at > _CHECKPOINTS_S:
                     self._head.fetch("checkpoints", finished=False)
-                    looked = time.monotonic()
+                    fetched_at = time.monotonic()
             except (KeyError, *Trouble):
-                continue  # said by whoever follows the node; what was missed is fetched at the end
+                continue  # the runtime reports it; what was missed is fetched at the end
 
     def _fetch_all(self, node: NodePlan) -> None:
-        mirror = self._head
+        download = self._head
         if node.node_rank > 0:
-            mirror = self._mirror(node.name, self._folder.path / "nodes" / node.name)
-        mirror.fetch(finished=True)
-        if mirror.left:
+            download = self._download(node.name, self._folder.path / "nodes" / node.name)
+        download.fetch(finished=True)
+        if download.left_behind:
             where = self._folders[node.name] / "run"
-            self._say(f"{node.name}: stays there, in {where}: {', '.join(mirror.left[:5])}")
+            self._say(f"{node.name}: stays there, in {where}: {', '.join(download.left_behind[:5])}")
 
     def _is_marked(self, name: str, what: str) -> bool:
         try:

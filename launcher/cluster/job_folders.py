@@ -1,4 +1,4 @@
-"""A job's folder on its nodes, from here: made with what belongs in it, asked about, closed."""
+"""A job's folder on its nodes, from this side: created with its content, asked about, closed."""
 
 import json
 import os
@@ -16,31 +16,34 @@ _SOURCE = ON_NODE / "job_folder.py"
 
 
 def ask(remote: Remote, *words: str, files: Iterator[bytes] | bytes = b"") -> dict[str, Any]:
-    """Have `node_job.py` do something on a node; return what it says.
+    """Run `on_node/job_folder.py` with these words on a node; return its answer.
 
     Raises:
-        RingmasterError: it refuses, or the node can't.
+        RingmasterError: it refuses, or it fails on the node.
     """
     done = remote.run(("python3", "-IS", "-c", _SOURCE.read_text(encoding="utf-8"), *words), stdin=files, limit_s=120)
     if done.code != 0:
         code = ExitCode.USAGE if done.code == 3 else ExitCode.NOT_STARTED
         raise RingmasterError(f"{remote.name}: {done.why}", exit_code=code)
     try:
-        answer: dict[str, Any] = json.loads(done.text.strip().rpartition("\n")[2])  # a login shell may greet first
+        answer: dict[str, Any] = json.loads(
+            done.text.strip().rpartition("\n")[2]
+        )  # a login shell may print a greeting first
     except ValueError as error:
-        said = " ".join(done.text.split())[:100]
+        output = " ".join(done.text.split())[:100]
         raise RingmasterError(
-            f"{remote.name}: answers {said!r}: what its shell prints for commands must go (~/.bashrc, /etc/profile)",
+            f"{remote.name}: its answer is {output!r}: its shell must print nothing when it runs a command (~/.bashrc, "
+            "/etc/profile)",
             exit_code=ExitCode.NOT_STARTED,
         ) from error
     return answer
 
 
 def packed(contents: Mapping[str, bytes], files: Mapping[str, Path]) -> Iterator[bytes]:
-    """A tar, piece by piece, of `contents` and of files and links that lie here; all of them for their owner alone.
+    """Yield a tar, piece by piece, of `contents` and of local files and links; only their owner may read them.
 
     Raises:
-        RingmasterError: a file became shorter meanwhile.
+        RingmasterError: a file became shorter in the meantime.
     """
     for name, content in contents.items():
         yield _head(name, len(content)) + content + _padding(len(content))
@@ -68,8 +71,8 @@ def _head(name: str, size: int) -> bytes:
 
 
 def _stays_inside(name: str, leads_to: str) -> bool:
-    led = os.path.normpath(os.path.join(os.path.dirname(name), leads_to))  # noqa: PTH118, PTH120 - it is no path here
-    return not leads_to.startswith("/") and not led.startswith("..")
+    target = os.path.normpath(os.path.join(os.path.dirname(name), leads_to))  # noqa: PTH118, PTH120 - not a path on this machine
+    return not leads_to.startswith("/") and not target.startswith("..")
 
 
 def _link(name: str, leads_to: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Follows what a container prints, over connections that may break, without losing or repeating a line."""
+"""Follow what a container prints, over connections that may break, without losing or repeating a line."""
 
 import struct
 from collections import Counter, deque
@@ -10,19 +10,19 @@ import docker
 from launcher.cluster.containers import unix_time
 
 _OVERLAP_S = 2
-"""So far back the engine tells again: stamps of the two streams may stand in the log a little out of order."""
+"""How far back the engine is asked again: time stamps of the two streams may be slightly out of order in the log."""
 
 
 class LogCursor:
-    """Where the following is: which of the newest lines were seen."""
+    """How far a log was followed: which of its newest lines were seen."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, bytes]] = deque()
-        """Unix time, and the line with its stamp, of the newest seconds."""
+        """The lines of the newest seconds: unix time, and the line with its time stamp."""
         self._newest = 0.0
 
     def follow(self, engine: docker.DockerClient, container_id: str) -> Iterator[bytes]:
-        """Yield what it prints, from where the last call ended to the container's end (or the connection's)."""
+        """Yield what the container prints, from where the last call ended until it, or the connection, ends."""
         again = Counter(line for _, line in self._seen)
         wanted = {"since": int(self._newest) - _OVERLAP_S} if self._seen else {}
         pieces = engine.api.logs(
@@ -44,6 +44,6 @@ class LogCursor:
 
 
 def _whole(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The SDK's pieces; a connection that breaks within the head of one ends them, as one between two does."""
+    """The SDK's pieces. A connection that breaks inside a piece's header ends them, as a break between two does."""
     with suppress(struct.error):
         yield from pieces

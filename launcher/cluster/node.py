@@ -1,4 +1,4 @@
-"""A node whose ranks run in a container: followed, signalled and stopped over its SSH connection."""
+"""A node whose ranks run in a container: follow it, signal it and stop it over its SSH connection."""
 
 import os
 import signal
@@ -22,10 +22,9 @@ from launcher.ssh.pool import open_all
 
 _HEARTBEAT_S = 2.0
 _ANSWER_S = 8.0
-"""A node from which nothing is heard for so long is out of reach."""
+"""A node that doesn't answer for this long is out of reach."""
 _AGAIN_S = 2.0
-"""Between two tries to reach it again."""
-
+"""How long to wait between two attempts to reach it again."""
 
 _RANK_COMMAND = " ".join((str(IMAGE_PYTHON), "-IS", str(IMAGE_RANK_PROGRAM)))
 _KILL = """
@@ -41,16 +40,16 @@ fi
 
 
 class DockerNode:
-    """A running node. `ranks` fills with the process ids, in the container, of its ranks' parents as they report."""
+    """A running node. As its ranks report, `ranks` fills with the process IDs, in the container, of their parents."""
 
     def __init__(self, plan: NodePlan, remote: Remote, container_id: str, port: int, pins: Path) -> None:
         self.plan = plan
         self.ranks: dict[int, int] = {}
         self.unreachable_since: float | None = None
         self.lost: str | None = None
-        """Why the node counts as lost; set by who has asked the other nodes."""
+        """Why the node counts as lost; `DockerRuntime` sets it after asking another node."""
         self.gone = False
-        """Whether somebody has cleared its container away before it was seen to end."""
+        """Whether somebody removed its container before it was seen to end."""
         self.remote = remote
         self._container_id = container_id
         self._port = port
@@ -67,19 +66,19 @@ class DockerNode:
         return self._output
 
     def read(self) -> bytes:
-        """What it printed since; empty at the end."""
+        """Return what it has printed since the last call; empty at the end."""
         return os.read(self._output, 1 << 16)
 
     def poll(self) -> int | None:
-        """The container's exit code (negative: signal), None while it runs as far as is known."""
+        """Return the container's exit code (negative: signal); None while it runs, as far as is known."""
         return self._code
 
     def joined(self) -> bool:
-        """Whether the agent has come to the rendezvous."""
+        """Return whether its agent has joined the rendezvous."""
         return bool(self.ranks) or self._joined
 
     def signal_ranks(self, signum: int, only: int | None = None) -> None:
-        """Hand a signal to every rank's program, or to that of one rank."""
+        """Send a signal to every rank's program, or only to that of one rank."""
         pids = [str(pid) for rank, pid in self.ranks.items() if rank == only]
         if only is None or pids:
             self._ask(lambda client: self._signal(client, signum, pids))
@@ -94,67 +93,69 @@ class DockerNode:
         self._ask(end)
 
     def kill(self) -> None:
-        """End all of it at once."""
+        """Kill everything on this node at once."""
         self._ask(lambda client: client.api.kill(self._container_id, signal=int(signal.SIGKILL)))
 
     def out_of_memory(self) -> str | None:
-        """Where memory ran out, if that is why something was killed: `node2 (limit 512 MiB)`."""
+        """Return where memory ran out, if that is why something was killed: `node2 (limit 512 MiB)`."""
         with suppress(*Trouble):
             client = self.remote.engine()
-            counted, limit = _memory(self._read_in_container(client))
-            # Asked second: where it had ended before it could be read, this says how.
+            kills, limit = _memory(self._read_in_container(client))
+            # Asked second: if it ended before its files could be read, this says how.
             inspected = client.api.inspect_container(self._container_id)
-            if inspected["State"].get("OOMKilled") or counted:
+            if inspected["State"].get("OOMKilled") or kills:
                 limit = inspected["HostConfig"].get("Memory") or limit
                 return f"{self.plan.name} (limit {limit >> 20} MiB)" if limit else self.plan.name
         return None
 
     def release(self) -> None:
-        """Follow it no longer; it goes on."""
+        """Stop following it; it keeps running."""
         self._let_go.set()
 
     def _ask(self, what: Callable[[docker.DockerClient], object]) -> None:
-        """Ask the engine for something without waiting for it: a node out of reach must not hold up the others."""
+        """Ask the engine for something without waiting: a node out of reach must not hold up the others."""
 
         def ask() -> None:
-            with suppress(*Trouble):  # it has ended, or is out of reach: whoever follows it will see
+            with suppress(*Trouble):  # it has ended or is out of reach: `_follow` and `_listen` notice
                 what(self.remote.engine())
 
         threading.Thread(target=ask, daemon=True).start()
 
     def _signal(self, client: docker.DockerClient, signum: int, pids: list[str]) -> None:
-        """Signal these processes in the container; without any, all that are a rank's parent.
+        """Signal these processes in the container; if none are given, all that are a rank's parent.
 
-        They are found by their command line: of a job that prints much, what they reported of themselves may be gone.
+        Those are found by their command line: if a job prints much, their own reports may be gone from the log.
         """
         with suppress(APIError):
-            client.api.unpause(self._container_id)  # what is frozen would not hear of it
+            client.api.unpause(self._container_id)  # a frozen process would not receive it
         words = ["/bin/sh", "-c", _KILL, "sh", f"-{signum}", _RANK_COMMAND, *pids]
-        made = client.api.exec_create(self._container_id, words)
-        client.api.exec_start(made["Id"], detach=True)
+        created = client.api.exec_create(self._container_id, words)
+        client.api.exec_start(created["Id"], detach=True)
 
     def _read_in_container(self, client: docker.DockerClient) -> str:
         script = "cd /sys/fs/cgroup && cat memory/memory.oom_control memory/memory.stat memory.events memory.max"
         try:
-            made = client.api.exec_create(self._container_id, ["/bin/sh", "-c", script], stderr=False)
-            return bytes(client.api.exec_start(made["Id"])).decode(errors="replace")
-        except Trouble:  # it has ended, or ended meanwhile
+            created = client.api.exec_create(self._container_id, ["/bin/sh", "-c", script], stderr=False)
+            return bytes(client.api.exec_start(created["Id"])).decode(errors="replace")
+        except Trouble:  # it has ended, before or meanwhile
             return ""
 
     def _follow(self) -> None:
-        """Pass on what it prints, over as many connections as it takes, until the container has ended."""
+        """Pass on what it prints, over as many connections as that takes, until the container has ended."""
         cursor = LogCursor()
         with os.fdopen(self._writing, "wb", buffering=0) as pipe:
             while not self._let_go.is_set() and self._code is None:
                 try:
-                    code = self._ended()  # asked before: what follows is then all of it, and not only until a break
+                    code = (
+                        self._ended()
+                    )  # asked first: if it has ended, what follows is all of it, not only up to a break
                     for text in cursor.follow(self.remote.engine(), self._container_id):
                         self._heard_at = time.monotonic()
                         pipe.write(text)
                     self._code = code
                     if code is None:
-                        self._let_go.wait(0.2)  # it broke off, or has not been started
-                except BrokenPipeError:  # nobody reads any more
+                        self._let_go.wait(0.2)  # the stream broke off, or the container has not been started
+                except BrokenPipeError:  # nobody is reading any more
                     return
                 except NotFound:
                     self.gone = True
@@ -163,16 +164,16 @@ class DockerNode:
                     self._let_go.wait(0.2)
 
     def _ended(self) -> int | None:
-        """The exit code once it has ended; None if only the stream broke off."""
-        found = containers.parse(self.remote.engine().api.inspect_container(self._container_id))
-        return None if found.exit_code is None else _as_signal(found.exit_code)
+        """The exit code once the container has ended; None if only the stream broke off."""
+        container = containers.parse(self.remote.engine().api.inspect_container(self._container_id))
+        return None if container.exit_code is None else _as_signal(container.exit_code)
 
     def _listen(self) -> None:
-        """Ask every now and then whether the node is still there; connect again when it is not."""
+        """Ask now and then whether the node still answers; connect again when it doesn't."""
         while not self._let_go.wait(_HEARTBEAT_S) and self._code is None:
             try:
                 if self.joined():
-                    self.remote.sftp().stat("/")  # the cheapest question: nothing is started there for it
+                    self.remote.sftp().stat("/")  # the cheapest question: it starts nothing on the node
                 else:
                     table = self.remote.run(SOCKETS, limit_s=_ANSWER_S).text
                     self._joined = has_socket(table, self._port)
@@ -181,7 +182,7 @@ class DockerNode:
             except Trouble:
                 if self.unreachable_since is None:
                     self.unreachable_since = self._heard_at
-                self.remote.close()  # lets go whoever waits for an answer of this connection
+                self.remote.close()  # frees threads that wait for an answer on this connection
                 self._reconnect()
 
     def _reconnect(self) -> None:
@@ -189,17 +190,17 @@ class DockerNode:
             with suppress(RingmasterError):
                 opened, _ = open_all([self.remote.host], self._pins)
                 if opened:
-                    self.remote = opened[self.remote.host.name]  # whatever the plan calls it
+                    self.remote = opened[self.remote.host.name]  # by the inventory's name; the plan may use another
                     return
 
 
 def _as_signal(code: int) -> int:
-    """Containers that a signal ended have its number and 128 as their code; a negative code says the same here."""
+    """Turn 128 + n, a container's exit code after signal n, into -n, as for processes here."""
     return 128 - code if code in {128 + signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGINT} else code
 
 
 def _memory(text: str) -> tuple[int, int]:
-    """(kills for want of memory, limit in bytes) from the files of either cgroup version; 0 for none or unknown."""
+    """(out-of-memory kills, limit in bytes) from the files of either cgroup version; 0 for none or unknown."""
     kills, limit = 0, 0
     for line in text.splitlines():
         words = line.split()

@@ -1,4 +1,4 @@
-"""The machines of an inventory as the place of a job's nodes: containers, started over SSH."""
+"""The machines of an inventory as the site of a job: its nodes are containers, started over SSH."""
 
 import time
 import uuid
@@ -14,15 +14,19 @@ from launcher.base import node_table
 from launcher.base.errors import RingmasterError
 from launcher.cluster import containers, job_folders
 from launcher.cluster.job import ClusterJob, planned_job_dir
-from launcher.cluster.preflight import checks, node_facts, requirements
-from launcher.cluster.preflight import image as node_image
-from launcher.cluster.preflight.checks import Asked, Candidate
-from launcher.cluster.preflight.gpus import JobThere, choose, promised_gpus, to_facts
-from launcher.cluster.preflight.node_facts import ProbeAnswer
+from launcher.cluster.preflight import findings, probe_answer
+from launcher.cluster.preflight.checks import run_checks
+from launcher.cluster.preflight.findings import Candidate, JobNeeds
+from launcher.cluster.preflight.gpus import JobOnNode, choose_gpus, promised_gpus
+from launcher.cluster.preflight.image import image_names
+from launcher.cluster.preflight.network import free_port
+from launcher.cluster.preflight.node_facts import to_node_facts
+from launcher.cluster.preflight.probe_answer import ProbeAnswer
+from launcher.cluster.preflight.requirements import find_requirements
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
-from launcher.cluster.transfer.file_tree import Tree, describe
-from launcher.cluster.transfer.upload import place_code, place_data
+from launcher.cluster.transfer.file_tree import FileTree, describe
+from launcher.cluster.transfer.upload import upload_code, upload_data
 from launcher.image import labels
 from launcher.image.content import trainer_hash
 from launcher.image.labels import ImageFacts
@@ -38,12 +42,12 @@ IMAGE_OWNER = (container.IMAGE_USER, container.IMAGE_USER)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """What one node has told."""
+class _Observed:
+    """What was found on one node: its probe's answer, its image, its jobs."""
 
-    look: ProbeAnswer
+    answer: ProbeAnswer
     image: ImageFacts | None
-    jobs: tuple[JobThere, ...]
+    jobs: tuple[JobOnNode, ...]
 
 
 class ClusterSite:
@@ -63,59 +67,61 @@ class ClusterSite:
         """Args:
         hosts: the chosen nodes, in order.
         pins: the inventory's known_hosts.
-        image: the recorded image; empty where none is.
+        image: the recorded image; empty if none is recorded.
+        say: prints a line for the user; called from several threads.
         """
         self._hosts = hosts
         self._remotes = dict(remotes)
         self._pins = pins
         self._image = image
         self._say = say
-        self._code: Tree | None = None
-        self._data: Tree | None = None
+        self._code: FileTree | None = None
+        self._data: FileTree | None = None
         self._clock_s = 0.0
         """Seconds that the head's clock is ahead of ours."""
         self._token = uuid.uuid4().hex
 
-    def plan(self, folder: JobFolder, asked: Request, *, resumes: bool) -> Plan:
+    def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
         """Look at all nodes at once and plan the job.
 
         Raises:
-            RingmasterError: a node is not ready; the table of all of them was shown.
+            RingmasterError: a check refuses the job; if there are several problems, a table of all nodes was shown.
         """
-        seen = on_all(self._remotes, self._look)
-        candidates = [self._candidate(host, seen[host.name], asked) for host in self._hosts]
-        wanted = Asked(image=self._image, trainer=trainer_hash(), packages=requirements.find(asked.program))
-        report = checks.judge(candidates, wanted)
+        observed = on_all(self._remotes, self._look_at)
+        candidates = [self._candidate(host, observed[host.name], request) for host in self._hosts]
+        required = find_requirements(request.program)
+        report = run_checks(candidates, JobNeeds(image=self._image, trainer=trainer_hash(), requirements=required))
         if report.problems:
             if len(report.problems) > 1:
-                node_table.show(checks.rows(candidates, report))
+                node_table.show(findings.rows(candidates, report))
             raise report.error
-        self._clock_s = candidates[0].look.clock_s
-        self._list_trees(asked)
+        head = candidates[0]
+        self._clock_s = head.answer.clock_s
+        self._list_files(request)
         facts = [self._facts(candidate) for candidate in candidates]
-        self.versions = _versions(candidates[0].image, self._image)
-        port = checks.free_port(candidates[0].look.listening, candidates[0].host.name)
-        made = make_plan(folder.name, asked, facts, self._places(asked), port, resumes=resumes)
-        notes = (*made.notes, *(str(warning) for warning in report.warnings), *self._tree_notes())
-        return replace(made, notes=notes, code=self._code.hash if self._code else None)
+        self.versions = _versions(head.image, self._image)
+        port = free_port(head.answer.listening, head.host.name)
+        plan = make_plan(folder.name, request, facts, self._places(request), port, resumes=resumes)
+        notes = (*plan.notes, *(str(warning) for warning in report.warnings), *self._file_notes())
+        return replace(plan, notes=notes, code=self._code.hash if self._code else None)
 
     def prepare(self, plan: Plan) -> None:
-        """Bring the user's own data, which may take long, before anything of the job is made."""
+        """Bring the user's own data to the nodes, which may take long, before anything of the job is created."""
         if self._data is None:
             return
         dirs = _data_dirs(plan)
         addresses = {node.name: node.address for node in plan.nodes}
-        place_data(self._remotes, self._data, dirs, addresses, self._say)
+        upload_data(self._remotes, self._data, dirs, addresses, self._say)
 
-    def place(self, plan: Plan, folder: JobFolder, asked: Request) -> None:
-        """Make the job's folder on every node, and bring what belongs in it.
+    def place(self, plan: Plan, folder: JobFolder, request: Request) -> None:
+        """Create the job's folder on every node, and bring what belongs in it.
 
         Raises:
-            RingmasterError: it failed on a node; nothing is left on any.
+            RingmasterError: it failed on a node; nothing is left on any node.
         """
         contents = {"plan.json": folder.plan.read_bytes()}
-        if asked.secrets:
-            contents["secrets"] = asked.secrets.read_bytes()
+        if request.secrets:
+            contents["secrets"] = request.secrets.read_bytes()
         inherited = {
             f"run/checkpoints/{path.relative_to(folder.checkpoints).as_posix()}": path
             for path in sorted(folder.checkpoints.rglob("*"))
@@ -124,8 +130,8 @@ class ClusterSite:
 
         def make(remote: Remote) -> None:
             words = (job_dirs[remote.name], plan.name, owners[remote.name], data_dirs[remote.name], self._token)
-            own = {**contents, "node": remote.name.encode()}
-            job_folders.ask(remote, "prepare", *words, files=job_folders.packed(own, inherited))
+            contents_here = {**contents, "node": remote.name.encode()}
+            job_folders.ask(remote, "prepare", *words, files=job_folders.packed(contents_here, inherited))
 
         job_dirs = {node.name: planned_job_dir(node) for node in plan.nodes}
         data_dirs = _data_dirs(plan)
@@ -133,54 +139,55 @@ class ClusterSite:
         try:
             on_all(self._remotes, make)
             if self._code:
-                place_code(self._remotes, self._code, job_dirs, plan.name, owner=IMAGE_OWNER, say=self._say)
+                upload_code(self._remotes, self._code, job_dirs, plan.name, owner=IMAGE_OWNER, say=self._say)
         except BaseException:
             with suppress(*Trouble):
                 self._discard(plan)
             raise
 
     def _discard(self, plan: Plan) -> None:
-        """Remove the folders that we made of a job that never ran; another's of that name stays."""
+        """Remove the folders that we created for a job that never ran; another job's of that name stays."""
         dirs = {node.name: planned_job_dir(node) for node in plan.nodes}
-        chosen = revived(self._remotes, self._pins)  # Ctrl-C has closed them
-        on_all(chosen, lambda remote: job_folders.ask(remote, "discard", dirs[remote.name], plan.name, self._token))
+        remotes = revived(self._remotes, self._pins)  # Ctrl-C has closed the connections
+        on_all(remotes, lambda remote: job_folders.ask(remote, "discard", dirs[remote.name], plan.name, self._token))
 
     def job(self, plan: Plan, folder: JobFolder) -> ClusterJob:
-        """The job as it runs and ends."""
+        """Return the job, as what runs it and ends it."""
         return ClusterJob(plan, folder, self._remotes, self._pins, self._say, clock_s=self._clock_s, token=self._token)
 
-    def _look(self, remote: Remote) -> _Seen:
-        done = remote.run(node_facts.question(remote.host))
-        look = node_facts.parse(remote.host, done.text, heard_at=time.time(), why=done.why if done.code else "")
+    def _look_at(self, remote: Remote) -> _Observed:
+        done = remote.run(probe_answer.command(remote.host))
+        stderr = done.why if done.code else ""
+        answer = probe_answer.parse(remote.host, done.text, heard_at=time.time(), stderr=stderr)
         client = remote.engine()
-        return _Seen(
-            look=look,
-            image=_image(client, look, self._image) if self._image else None,
+        return _Observed(
+            answer=answer,
+            image=_image(client, answer, self._image) if self._image else None,
             jobs=tuple(
-                each.as_there for each in containers.containers(client) if each.holds(time.time() + look.clock_s)
+                each.as_job_on_node for each in containers.find(client) if each.holds(time.time() + answer.clock_s)
             ),
         )
 
-    def _candidate(self, host: Host, seen: _Seen, asked: Request) -> Candidate:
-        choice = choose(seen.look, seen.jobs, asked.gpus, promised_gpus(host))
-        return Candidate(host=host, look=seen.look, choice=choice, image=seen.image, jobs=seen.jobs)
+    def _candidate(self, host: Host, observed: _Observed, request: Request) -> Candidate:
+        choice = choose_gpus(observed.answer, observed.jobs, request.gpus, promised_gpus(host))
+        return Candidate(host=host, answer=observed.answer, choice=choice, image=observed.image, jobs=observed.jobs)
 
-    def _list_trees(self, asked: Request) -> None:
-        for what, path in (("SCRIPT", asked.program.script), ("DATA", asked.data)):
+    def _list_files(self, request: Request) -> None:
+        for what, path in (("SCRIPT", request.program.script), ("DATA", request.data)):
             if path and any("\udc80" <= letter <= "\udcff" for letter in path.name):
                 raise RingmasterError(
-                    f"{what}: {path}: its name is not UTF-8, which no container can be told; rename it"
+                    f"{what}: {path}: its name is not UTF-8, so it can't be passed to a container; rename it"
                 )
-        if asked.program.script is not None:
-            self._code = list_code(asked.program.root, asked.program.script, secrets=asked.secrets)
-        if asked.data is not None:
-            self._data = list_data(asked.data, self._say)
+        if request.program.script is not None:
+            self._code = list_code(request.program.root, request.program.script, secrets=request.secrets)
+        if request.data is not None:
+            self._data = list_data(request.data, self._say)
 
     def _facts(self, candidate: Candidate) -> NodeFacts:
         assert candidate.image is not None
-        return to_facts(candidate.host, candidate.look, candidate.choice, candidate.image, self._image)
+        return to_node_facts(candidate.host, candidate.answer, candidate.choice, candidate.image, self._image)
 
-    def _places(self, asked: Request) -> Places:
+    def _places(self, request: Request) -> Places:
         own = None
         if self._data is not None:
             own = container.OWN_DATA / self._data.hash / self._data.entries[0].path.partition("/")[0]
@@ -189,14 +196,14 @@ class ClusterSite:
             data=container.DATA,
             own_data=own,
             checkpoints=container.RUN / "checkpoints",
-            code=container.IMAGE_ROOT if asked.program.script is None else container.CODE,
-            secrets=container.SECRETS if asked.secrets else None,
+            code=container.IMAGE_ROOT if request.program.script is None else container.CODE,
+            secrets=container.SECRETS if request.secrets else None,
             rank_program=container.IMAGE_RANK_PROGRAM,
             python=container.IMAGE_PYTHON,
             agent=(str(container.IMAGE_PYTHON), "-m", "torch.distributed.run"),
         )
 
-    def _tree_notes(self) -> Iterator[str]:
+    def _file_notes(self) -> Iterator[str]:
         if self._code:
             yield f"code: {describe(self._code)} ({self._code.hash[:12]}) from {self._code.root}"
             yield from self._code.warnings
@@ -209,8 +216,8 @@ def _data_dirs(plan: Plan) -> dict[str, str]:
     return {node.name: container.node_folder(node.container, container.DATA) for node in plan.nodes}
 
 
-def _image(client: docker.DockerClient, look: ProbeAnswer, reference: str) -> ImageFacts | None:
-    for name in node_image.names_there(look, reference):
+def _image(client: docker.DockerClient, answer: ProbeAnswer, reference: str) -> ImageFacts | None:
+    for name in image_names(answer, reference):
         with suppress(ImageNotFound):
             return labels.from_engine(client.images.get(name).attrs)
     return None

@@ -1,4 +1,4 @@
-"""Proof that nothing of a job is left on its nodes."""
+"""Remove what is left of a job on its nodes, and prove that nothing is."""
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import containers
@@ -18,17 +18,20 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     except OSError:
         pass
 """
-"""On a node: the processes of a job, found by what is in their environment, never by name."""
+"""Runs on a node: prints a job's processes, found by what is in their environment, never by name."""
 
 
 def prove_gone(job: FoundJob, reached: Reached) -> ExitCode:
-    """Remove what is still there by its label, then look again: containers, processes, the rendezvous port."""
+    """Remove a job's containers by their label, then look again: for containers, processes, the rendezvous port.
+
+    Returns: CLUSTER if something is left, or if a node could not be looked at.
+    """
 
     def prove(remote: Remote) -> list[str]:
         client = remote.engine()
-        for container in containers.containers(client, job.name):
+        for container in containers.find(client, job.name):
             containers.remove(client, container.id)
-        left = [f"container {each.id[:12]}" for each in containers.containers(client, job.name)]
+        left = [f"container {each.id[:12]}" for each in containers.find(client, job.name)]
         pids = remote.run(("python3", "-IS", "-c", _PROCESSES, job.name)).text.split()
         left += [f"process {pid}" for pid in pids]
         port = _port(job, remote)
@@ -36,26 +39,26 @@ def prove_gone(job: FoundJob, reached: Reached) -> ExitCode:
             left.append(f"port {port}")
         return left
 
-    others = [name for name in _planned_nodes(job, reached) if name not in {*reached.remotes, *reached.missing}]
+    skipped = [name for name in _planned_nodes(job, reached) if name not in {*reached.remotes, *reached.missing}]
     left = on_all(reached.remotes, prove)
-    for name, found in left.items():
-        print(f"{name}: {'STILL THERE: ' + ', '.join(found) if found else 'no container, no process, port free'}")
+    for name, things in left.items():
+        print(f"{name}: {'STILL THERE: ' + ', '.join(things) if things else 'no container, no process, port free'}")
     for name in reached.missing:
         print(f"{name}: not reached, so nothing is proved there")
-    for name in others:
+    for name in skipped:
         print(f"{name}: the job is there too, but LIMIT or the inventory leaves it out: nothing is proved there")
-    fine = not any(left.values()) and not reached.missing and not others
+    fine = not any(left.values()) and not reached.missing and not skipped
     return ExitCode.SUCCEEDED if fine else ExitCode.CLUSTER
 
 
 def _planned_nodes(job: FoundJob, reached: Reached) -> list[str]:
-    """The nodes that the job was started on, by our names where we know them; none where its plan can't be read."""
+    """The nodes that the job was started on, by our names if we know them; none if its plan can't be read."""
     try:
-        made, remotes = plan_of(job, reached.remotes)
+        plan, remotes = plan_of(job, reached.remotes)
     except RingmasterError:
         return []
     ours = {planned: remote.name for planned, remote in remotes.items()}
-    return [ours.get(node.name, node.name) for node in made.nodes]
+    return [ours.get(node.name, node.name) for node in plan.nodes]
 
 
 def _port(job: FoundJob, remote: Remote) -> int:

@@ -1,4 +1,4 @@
-"""Runs a verb for a Fabric task: shows errors as one line, and leaves with the exit code that the last line names."""
+"""Run a verb for a Fabric task: show an error as one line, and exit with the code that the last line names."""
 
 import os
 import signal
@@ -14,15 +14,15 @@ from launcher.base.terminal import mute
 
 
 def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
-    """Run `verb`, print the closing line, end the process with its exit code. With `debug`, tracebacks are shown.
+    """Run `verb`, print the closing line, and exit with its code; with `debug`, show tracebacks.
 
-    make turns every failure into 2, so the closing line is where its users find the real code.
+    make turns every failure into 2, so its users find the real code in the closing line.
     """
-    if sys.stdout is None:  # closed by whoever started us
+    if sys.stdout is None:  # closed by the program that started us
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the end
-    # Names and arguments that are no UTF-8 are shown byte for byte, as they are used.
+    # Names and arguments that are not UTF-8 are shown as they are used: byte for byte.
     cast(TextIOWrapper, sys.stdout).reconfigure(errors="surrogateescape")
-    # An interrupt before the supervisor takes over: nothing runs yet.
+    # A signal that comes before the follower handles signals: nothing runs yet.
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) != signal.SIG_IGN:  # `nohup`
             signal.signal(signum, _terminated)
@@ -30,16 +30,16 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
         code = int(verb())
     except RingmasterError as error:
         code = error.exit_code
-        _say(error, str(error), debug)
+        _report(error, str(error), debug)
     except KeyboardInterrupt as error:
         code = ExitCode.INTERRUPTED
-        _say(error, "stopped before anything was started", debug)
-    except BrokenPipeError:  # whoever read our output has read enough (`| head`)
+        _report(error, "stopped before anything was started", debug)
+    except BrokenPipeError:  # the reader of our output has read enough (`| head`)
         code = ExitCode.SUCCEEDED
         mute()
     except Exception as error:
         code = ExitCode.FAILED
-        _say(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab's --debug shows where)", debug)
+        _report(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab's --debug shows where)", debug)
     try:
         print(f"ringmaster: exit {code} ({ExitCode(code).meaning})", flush=True)
     except (OSError, ValueError):
@@ -51,7 +51,7 @@ def _terminated(_signum: int, _frame: object) -> NoReturn:
     raise StoppedError
 
 
-def _say(error: BaseException, message: str, debug: bool) -> None:
+def _report(error: BaseException, message: str, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
     with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""`DRY_RUN=1`: the plan and the exact commands, as a shell would take them."""
+"""`DRY_RUN=1`: the plan and the exact commands, in a form that a shell accepts."""
 
 import shlex
 
@@ -6,12 +6,12 @@ from launcher.job.container import command_line
 from launcher.job.plan import Plan
 
 
-def show(made: Plan) -> None:
-    """Print what would be started on every node."""
-    print(f"job {made.name}: {len(made.nodes)} node(s), world size {made.world_size}, backend {made.backend}")
-    for note in made.notes:
+def show(plan: Plan) -> None:
+    """Print what a start of `plan` would run on each node."""
+    print(f"job {plan.name}: {len(plan.nodes)} node(s), world size {plan.world_size}, backend {plan.backend}")
+    for note in plan.notes:
         print(f"note: {note}")
-    for node in made.nodes:
+    for node in plan.nodes:
         devices = ", ".join(node.devices) or "none"
         print(
             f"\n# {node.name}: {node.runtime}, {node.address} ({node.interface}), {node.ranks} rank(s), GPUs: {devices}"

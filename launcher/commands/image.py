@@ -1,4 +1,4 @@
-"""`make image`: builds the training image on the first node, records what it is, has it delivered to every node."""
+"""`make image`: build the training image on the first node, record it, and have it delivered to every node."""
 
 import datetime
 import json
@@ -10,30 +10,28 @@ from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.commands import provision
-from launcher.commands.inventory import inventory_path, pinned_file, refuse_processes
+from launcher.commands.inventory import Inventory, open_cluster
 from launcher.image import base_image, content, prune
 from launcher.image import record as image_record
 from launcher.image.base_image import Base
 from launcher.image.builder import Builder
 from launcher.image.content import LOCKS, Wanted
 from launcher.image.labels import CUDA, PACKAGES, REQUIREMENTS, TRAINER
-from launcher.inventory import hosts as inventory
-from launcher.inventory.hosts import Host
 from launcher.ssh.connection import Finished
 from launcher.ssh.pool import connected
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 _FIRST_GB, _NEXT_GB = 16.0, 1.0
-"""Room that building takes: the wheels as they come, installed, and once more compressed to be handed on."""
+"""The disk space that a build takes: the wheels as downloaded, installed, and compressed for the delivery."""
 _CACHE = "20GB"
-"""Of what the engine keeps from builds; the oldest goes first."""
+"""How much the engine keeps of its build cache; the oldest entries go first."""
 _VERSIONS = "/opt/venv/ringmaster.json"
-_SHOWN = 19  # characters of an image's ID
+_SHOWN = 19  # characters of an image's ID in messages
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """The variables as the user typed them; empty is the default of each."""
+    """The variables as the user typed them; an empty one is its default."""
 
     inventory: str = ""
     limit: str = ""
@@ -43,50 +41,49 @@ class ImageOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Made:
-    """An image on the node that built it."""
+class _Image:
+    """An image, on the node that builds."""
 
     id: str
     built: bool
-    """Whether it was not there before."""
+    """False: it was there before."""
     base: Base
     labels: dict[str, str]
 
 
 def run(options: ImageOptions, *, debug: bool = False) -> int:
-    """Build, record, deliver; return the exit code.
+    """Build the image, record it, deliver it; return the exit code.
 
     Raises:
-        RingmasterError: the request or the inventory is at fault, or building failed: nothing was recorded.
+        RingmasterError: the request or the inventory is at fault, or the build failed: nothing was recorded.
     """
     wanted = wanted_image(options)
-    path = inventory_path(options.inventory)
-    hosts = inventory.read(path, limit=options.limit)
-    refuse_processes(path, hosts)
-    _refuse_another(path, hosts)
-    record = image_record.place(path)
+    inventory = open_cluster(options.inventory, limit=options.limit)
+    _refuse_another(inventory)
+    record = image_record.place(inventory.path)
+    first = inventory.hosts[0]
     began = time.monotonic()
-    with connected(hosts[:1], pinned_file(path)) as remotes:
-        builder = Builder(remotes[hosts[0].name])
+    with connected((first,), inventory.pins) as remotes:
+        builder = Builder(remotes[first.name])
         try:
-            made = _make(builder, wanted)
+            image = _provide(builder, wanted)
         except KeyboardInterrupt as error:
             raise RingmasterError(
-                "stopped; no image was recorded, and the next `make image` goes on with what was built so far",
+                "stopped; no image was recorded, and the next `make image` continues from what was built so far",
                 exit_code=ExitCode.INTERRUPTED,
             ) from error
         before = image_record.read_lenient(record)
-        if before != made.id:
-            image_record.write(record, _to_record(made, wanted))
-        prune.remove(builder.engine, made.id, before, made.base.name)
-    what = f"built in {time.monotonic() - began:.1f} s" if made.built else "unchanged"
-    print(f"ringmaster: image {made.id[:_SHOWN]} on {hosts[0].name}: {what}; now to every node", flush=True)
+        if before != image.id:
+            image_record.write(record, _to_record(image, wanted))
+        prune.remove(builder.engine, image.id, before, image.base.name)
+    what = f"built in {time.monotonic() - began:.1f} s" if image.built else "unchanged"
+    print(f"ringmaster: image {image.id[:_SHOWN]} on {first.name}: {what}; delivering it to every node", flush=True)
     delivery = provision.Options(inventory=options.inventory, limit=options.limit, tags="train_image")
     return provision.run(provision.Verb.PROVISION, delivery, debug=debug)
 
 
 def wanted_image(options: ImageOptions) -> Wanted:
-    """Check what the user asked for.
+    """Return the image that the user asked for, once its values are checked.
 
     Raises:
         RingmasterError: a value can't be right.
@@ -104,49 +101,51 @@ def wanted_image(options: ImageOptions) -> Wanted:
     return Wanted(base=options.base, cuda=options.cuda, requirements=requirements)
 
 
-def _refuse_another(path: Path, hosts: tuple[Host, ...]) -> None:
-    """What stands in the inventory itself counts: an image that was built would be delivered to nobody."""
-    other = next((host for host in hosts if host.settings.get("image")), None)
-    if other:
+def _refuse_another(inventory: Inventory) -> None:
+    """Refuse an inventory that names an image: that one counts, so the one built here would be delivered nowhere."""
+    host = next((host for host in inventory.hosts if host.settings.get("image")), None)
+    if host:
         raise RingmasterError(
-            f"{path}: {other.name} has ringmaster_image: {other.settings['image']}, which is what `make provision "
-            "TAGS=train_image` delivers; take that away to build one, or build on it with BASE="
+            f"{inventory.path}: {host.name} has ringmaster_image: {host.settings['image']}, which is what "
+            "`make provision TAGS=train_image` delivers; remove that setting to build an image, or build on it with "
+            "BASE="
         )
 
 
-def _make(builder: Builder, wanted: Wanted) -> _Made:
-    """Build whatever of it is not there."""
+def _provide(builder: Builder, wanted: Wanted) -> _Image:
+    """Return the image, after building those of its layers that are not on the node."""
     base = base_image.provide(builder, wanted.base)
     context = content.context(wanted)
     layers = content.packages_tag(wanted, base.id)
     arguments = {"BASE": base.name, "LOCK": wanted.lock}
     if not builder.has(layers):
         _check_room(builder, _FIRST_GB)
-        print(f"ringmaster: {builder.remote.name} builds on {base.shown}, this once with PyTorch (minutes)", flush=True)
+        what = f"{builder.remote.name} builds on {base.shown}; this first build installs PyTorch and takes minutes"
+        print(f"ringmaster: {what}", flush=True)
         builder.build("packages", layers, context, arguments=arguments, labels={})
-        _forget_cache(builder)
+        _prune_cache(builder)
     if wanted.requirements is not None:
         below, layers = layers, content.requirements_tag(wanted, layers)
         if not builder.has(layers):
             _check_room(builder, _NEXT_GB)
             builder.build("requirements", layers, context, arguments={**arguments, "PACKAGES": below}, labels={})
     tag = content.train_tag(layers)
-    there = builder.has(tag)
-    if not there:
+    present = builder.has(tag)
+    if not present:
         _check_room(builder, _NEXT_GB)
         labels = _labels(builder, wanted, base, layers)
         builder.build("image", tag, context, arguments={**arguments, "PACKAGES": layers}, labels=labels)
-    found = builder.engine.images.get(tag)
-    return _Made(id=str(found.id), built=not there, base=base, labels=dict(found.labels))
+    image = builder.engine.images.get(tag)
+    return _Image(id=str(image.id), built=not present, base=base, labels=dict(image.labels))
 
 
 def _labels(builder: Builder, wanted: Wanted, base: Base, layers: str) -> dict[str, str]:
-    """What the image says of itself: OCI's own keys, and ours, by which a job knows whether it can use it."""
+    """Return the image's labels: OCI's, and ours, which tell a job whether it can use the image."""
     versions = _versions(builder, layers)
     if wanted.cuda and wanted.cuda != versions["cuda"].partition(".")[0]:
         raise builder.failed(
             f"CUDA={wanted.cuda}: {base.shown} brings a PyTorch of its own, for CUDA {versions['cuda']}: leave CUDA "
-            "away, or choose another base"
+            "out, or choose another base"
         )
     standard = {
         "title": "Ringmaster's training image",
@@ -166,37 +165,37 @@ def _labels(builder: Builder, wanted: Wanted, base: Base, layers: str) -> dict[s
 
 
 def _versions(builder: Builder, layers: str) -> dict[str, Any]:
-    """What the build has found installed."""
+    """Return the versions that are installed in the packages layer, as the build recorded them."""
     words = ["docker", "run", "--rm", "--network=none", "--log-driver=none", "--entrypoint=cat", layers, _VERSIONS]
     done: Finished = builder.remote.run(words)
     if done.code:
-        raise builder.failed(f"what was built can't be run ({done.why})")
-    found: dict[str, Any] = json.loads(done.out)
-    return found
+        raise builder.failed(f"the image that was built can't be run ({done.why})")
+    versions: dict[str, Any] = json.loads(done.out)
+    return versions
 
 
 def _check_room(builder: Builder, needed_gb: float) -> None:
     if builder.means.free_gb < needed_gb:
         raise builder.failed(
-            f"building needs {needed_gb:.0f} GB where its engine keeps images, {builder.means.free_gb:.1f} are free: "
-            "free some (`docker system df` shows what takes it), or build on another node (LIMIT=)"
+            f"building needs {needed_gb:.0f} GB where the engine keeps its images, {builder.means.free_gb:.1f} GB are "
+            "free: free some (`docker system df` shows what takes the space), or build on another node (LIMIT=)"
         )
 
 
-def _forget_cache(builder: Builder) -> None:
-    """Bound what the engine keeps from builds; the layers themselves are kept by name."""
+def _prune_cache(builder: Builder) -> None:
+    """Bound the engine's build cache; the layers themselves are kept under their names."""
     builder.remote.run(["docker", "builder", "prune", "--force", f"--keep-storage={_CACHE}"], limit_s=300)
 
 
-def _to_record(made: _Made, wanted: Wanted) -> dict[str, str]:
-    packages = json.loads(made.labels[PACKAGES])
+def _to_record(image: _Image, wanted: Wanted) -> dict[str, str]:
+    packages = json.loads(image.labels[PACKAGES])
     return {
-        image_record.REFERENCE: made.id,
-        "built_at": made.labels["org.opencontainers.image.created"],
-        "base": made.base.shown,
-        "base_digest": made.base.digest or made.base.id,
+        image_record.REFERENCE: image.id,
+        "built_at": image.labels["org.opencontainers.image.created"],
+        "base": image.base.shown,
+        "base_digest": image.base.digest or image.base.id,
         "torch": packages["torch"],
-        "cuda": made.labels[CUDA],
-        "trainer": made.labels[TRAINER],
+        "cuda": image.labels[CUDA],
+        "trainer": image.labels[TRAINER],
         "requirements": wanted.requirements_hash,
     }

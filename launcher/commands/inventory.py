@@ -1,34 +1,71 @@
-"""The inventory as the verbs open it."""
+"""The inventory as every verb opens it: its path, its nodes, and where their host keys are pinned."""
 
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
-from launcher.inventory.hosts import Host
+from launcher.inventory.hosts import Host, read
 
 
-def pinned_file(inventory: Path) -> Path:
-    """Where an inventory's host keys are pinned: beside it (what Ansible calls `inventory_dir`)."""
-    path = Path(os.path.abspath(inventory))  # noqa: PTH100  Ansible doesn't follow links here either
-    return (path if path.is_dir() else path.parent) / "known_hosts"
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """An inventory that was read."""
+
+    path: Path
+    hosts: tuple[Host, ...]
+    """The nodes in the inventory's order, narrowed by LIMIT."""
+
+    @property
+    def pins(self) -> Path:
+        """The file in which the nodes' host keys are pinned: beside the inventory (Ansible's `inventory_dir`)."""
+        path = Path(os.path.abspath(self.path))  # noqa: PTH100  Ansible doesn't follow links here either
+        return (path if path.is_dir() else path.parent) / "known_hosts"
+
+    def refuse_processes(self) -> None:
+        """Refuse nodes that are processes of this machine: they need no preparing, and this machine must not get it.
+
+        Raises:
+            RingmasterError: a node's runtime is `process`.
+        """
+        processes = [host.name for host in self.hosts if host.runtime == "process"]
+        if processes:
+            raise RingmasterError(
+                f"{self.path}: {', '.join(processes)} is this machine itself (ringmaster_runtime: process): nothing is "
+                "prepared here, and jobs end with make train; for a cluster, copy inventory/hosts.example.yml to "
+                "inventory/hosts.yml and list your machines"
+            )
 
 
-def refuse_processes(path: Path, hosts: Sequence[Host]) -> None:
-    """Nodes that are processes of this machine need no preparing, and this machine must not get it."""
-    processes = [host.name for host in hosts if host.runtime == "process"]
-    if processes:
-        raise RingmasterError(
-            f"{path}: {', '.join(processes)} is this machine itself (ringmaster_runtime: process): nothing is "
-            "prepared here, and jobs end with make train; for a cluster, copy inventory/hosts.example.yml to "
-            "inventory/hosts.yml and list your machines"
-        )
+def open_inventory(name: str, *, limit: str = "") -> Inventory:
+    """Read the inventory that the user named, else the user's own, else the one that is this machine as a cluster.
+
+    Args:
+        name: INVENTORY as the user typed it; empty is the default.
+        limit: an Ansible pattern that narrows the nodes.
+
+    Raises:
+        RingmasterError: the inventory is missing or broken, or `limit` leaves no node.
+    """
+    path = inventory_path(name)
+    return Inventory(path=path, hosts=read(path, limit=limit))
 
 
-def inventory_path(given: str) -> Path:
-    """The inventory the user named, else their own, else this machine as a cluster."""
-    if given:
-        return Path(given)
+def open_cluster(name: str, *, limit: str = "") -> Inventory:
+    """Open an inventory whose nodes are machines of their own, for a verb that prepares or asks machines.
+
+    Raises:
+        RingmasterError: as `open_inventory`, and where a node is a process of this machine.
+    """
+    inventory = open_inventory(name, limit=limit)
+    inventory.refuse_processes()
+    return inventory
+
+
+def inventory_path(name: str) -> Path:
+    """Return the path that `open_inventory` reads."""
+    if name:
+        return Path(name)
     hosts = ROOT / "inventory" / "hosts.yml"
     return hosts if hosts.exists() else ROOT / "inventory" / "local.yml"

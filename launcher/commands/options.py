@@ -1,4 +1,4 @@
-"""`make train`'s variables as the user typed them, and the request they make."""
+"""`make train`'s variables as the user typed them, and the request that they become."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from trainer.config import run_config as trainer_config
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Empty is the default of each."""
+    """The options of `make train`, a field for each line of options.txt; an empty one is its default."""
 
     nodes: str = ""
     gpus: str = ""
@@ -37,7 +37,11 @@ class TrainOptions:
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
-    """Check the options' form; what `from_job` was started with holds unless given anew."""
+    """Check the options' form and return the request; what they leave open is as `from_job` was started.
+
+    Raises:
+        RingmasterError: a value can't be right, or a file that it names can't be used.
+    """
     script, data = options.script, options.data
     arguments = split_arguments(options.args)
     if from_job:
@@ -78,33 +82,41 @@ def _existing(data: str) -> Path:
     path = Path(data).expanduser().absolute()
     if not path.exists():
         raise RingmasterError(
-            f"DATA: {data}: no such file or folder; three ways to the data: the right path of your copy, "
-            "DATA left away to fetch it, or ARGS='--dataset synthetic'"
+            f"DATA: {data}: no such file or folder; give the path of your copy, leave DATA out to have the data set "
+            "fetched, or use ARGS='--dataset synthetic'"
         )
     return path
 
 
-def _secrets(given: str) -> Path:
-    """The secrets' file, if it is one; what stands in it is never shown."""
-    path = Path(given).expanduser().absolute()
+def _secrets(name: str) -> Path:
+    """Return the path of a file of secrets that can be parsed; no message shows its content."""
+    path = Path(name).expanduser().absolute()
     try:
         parse_secrets(path.read_bytes())
     except OSError as error:
-        raise RingmasterError(f"SECRETS: {given}: can't be read ({error.strerror})") from error
+        raise RingmasterError(f"SECRETS: {name}: can't be read ({error.strerror})") from error
     except ValueError as error:
-        raise RingmasterError(f"SECRETS: {given}: {error}") from error
+        raise RingmasterError(f"SECRETS: {name}: {error}") from error
     return path
 
 
 def switch(name: str, text: str) -> bool:
-    """A variable that is 1 or 0; empty is 0."""
+    """Return whether the variable `name` is on: 1, not 0 or empty.
+
+    Raises:
+        RingmasterError: `text` is something else.
+    """
     if text not in {"", "0", "1"}:
         raise RingmasterError(f"{name}={text}: must be 1 or 0")
     return text == "1"
 
 
 def split_arguments(text: str) -> tuple[str, ...]:
-    """Split `ARGS` as POSIX words; nothing is expanded, every byte kept."""
+    """Split `ARGS` as POSIX words; nothing is expanded, every byte is kept.
+
+    Raises:
+        RingmasterError: a quotation is not closed.
+    """
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -112,7 +124,11 @@ def split_arguments(text: str) -> tuple[str, ...]:
 
 
 def parse_nodes(text: str) -> int | None:
-    """`NODES`: a whole number from 1 up; empty is the default."""
+    """Return `NODES`, a whole number from 1 up; None where it is empty, for the default.
+
+    Raises:
+        RingmasterError: `text` is something else.
+    """
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
@@ -121,7 +137,11 @@ def parse_nodes(text: str) -> int | None:
 
 
 def parse_gpus(text: str) -> str:
-    """`GPUS`: `all`, a count, or device ids with commas; empty is all."""
+    """Return `GPUS`: `all` (also where it is empty), a count, or device ids with commas between.
+
+    Raises:
+        RingmasterError: `text` is something else.
+    """
     if not text:
         return "all"
     if not re.fullmatch(r"all|[0-9]{1,4}|\w[\w-]*(,\w[\w-]*)*,?", text):
@@ -130,7 +150,11 @@ def parse_gpus(text: str) -> str:
 
 
 def parse_ranks(text: str) -> int | None:
-    """`RANKS`: a whole number from 1 up; empty is one for each GPU, or as the inventory says."""
+    """Return `RANKS`, a whole number from 1 up; None where it is empty: a rank for each GPU, or as the inventory says.
+
+    Raises:
+        RingmasterError: `text` is something else.
+    """
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,4}", text) or int(text) < 1:

@@ -14,9 +14,8 @@ from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
-from launcher.commands.inventory import inventory_path, pinned_file, refuse_processes
+from launcher.commands.inventory import open_cluster
 from launcher.commands.options import switch
-from launcher.inventory import hosts as inventory
 from launcher.inventory.hosts import STRICT, Host
 from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
@@ -27,11 +26,11 @@ from launcher.ssh.refusals import State
 
 _NCCL_LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
 _SILENT = "community.general.null"
-"""A way of Ansible's to print nothing but errors: `make verify` shows its table alone."""
+"""The callback with which Ansible prints nothing but errors: `make verify` shows only its table."""
 
 
 class Verb(StrEnum):
-    """What is done to the nodes; the value is the playbook's name."""
+    """What is done to the nodes; the value is the name of the playbook."""
 
     PROVISION = "site.yml"
     VERIFY = "verify.yml"
@@ -40,7 +39,7 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The variables as the user typed them; empty is the default of each."""
+    """The variables as the user typed them; an empty one is its default."""
 
     inventory: str = ""
     limit: str = ""
@@ -52,32 +51,29 @@ class Options:
 
 
 def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
-    """Do it on every node, show what became of each, and return the exit code.
+    """Run the verb's playbook on every node, show the result of each, and return the exit code.
 
     Raises:
         RingmasterError: the request, the inventory or the first contact is at fault; nothing was touched.
     """
     flags = _flags(options)
     trust = switch("TRUST", options.trust)
-    path = inventory_path(options.inventory)
-    hosts = inventory.read(path, limit=options.limit)
-    refuse_processes(path, hosts)
-    pins = pinned_file(path)
-    answers = meet(hosts, pins, trust=trust)
+    inventory = open_cluster(options.inventory, limit=options.limit)
+    answers = meet(inventory.hosts, inventory.pins, trust=trust)
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
-        *("-i", str(path.absolute()), *flags, *_narrowed(options, answers)),
+        *("-i", str(inventory.path.absolute()), *flags, *_narrowed(options, answers)),
         *(["-vvv"] if debug else []),
         str(ROOT / "playbooks" / verb),
     ]
-    ended = playbook.run(command, environment(os.environ, pins, silent=verb is Verb.VERIFY and not debug))
-    for signum in (signal.SIGINT, signal.SIGTERM):  # what is left takes milliseconds, and must be said
+    ended = playbook.run(command, environment(os.environ, inventory.pins, silent=verb is Verb.VERIFY and not debug))
+    for signum in (signal.SIGINT, signal.SIGTERM):  # the rest takes milliseconds, and must be shown
         signal.signal(signum, signal.SIG_IGN)
-    return _closed(verb, hosts, answers, ended)
+    return _closed(verb, inventory.hosts, answers, ended)
 
 
 def _flags(options: Options) -> list[str]:
-    """Ansible's flags for what was asked; extra variables as JSON, so that nothing in them is read as anything else."""
+    """Return Ansible's flags for the options; extra variables go as JSON, so that no value is taken for syntax."""
     if options.nccl_debug not in {"", *_NCCL_LEVELS}:
         raise RingmasterError(f"NCCL_DEBUG={options.nccl_debug}: must be one of {', '.join(_NCCL_LEVELS)}")
     _refuse_unknown_tags(options.tags)
@@ -94,18 +90,22 @@ def _flags(options: Options) -> list[str]:
 
 
 def _refuse_unknown_tags(tags: str) -> None:
-    """Ansible runs nothing for a misspelled tag, and ends well: `make verify` would have proved nothing."""
+    """Refuse a tag that is no role: Ansible runs nothing for it and succeeds, so `make verify` would prove nothing.
+
+    Raises:
+        RingmasterError: there is such a tag.
+    """
     roles = sorted(path.name for path in (ROOT / "playbooks" / "roles").iterdir() if path.is_dir())
-    for tag in filter(None, (one.strip() for one in tags.split(","))):
+    for tag in filter(None, (tag.strip() for tag in tags.split(","))):
         if tag not in roles:
             raise RingmasterError(f"TAGS={tags}: there is no role '{tag}'; there are {', '.join(roles)}")
 
 
 def _narrowed(options: Options, answers: Mapping[str, Answer]) -> list[str]:
-    """Ansible's limit: the user's own; where a node is down, the names of the others.
+    """Return Ansible's limit: the user's own; where a node is down, the names of the others.
 
-    A connection that an earlier run kept open to a node that has died would hold Ansible up for minutes. Roles see
-    every node in `groups['nodes']` all the same.
+    An earlier run may have left a connection open to a node that has died since, which would hold Ansible up for
+    minutes. Roles still see every node in `groups['nodes']`.
     """
     up = [name for name, answer in answers.items() if answer.state is not State.DOWN]
     if len(up) < len(answers):
@@ -114,25 +114,25 @@ def _narrowed(options: Options, answers: Mapping[str, Answer]) -> list[str]:
 
 
 def environment(ours: Mapping[str, str], pins: Path, *, silent: bool) -> dict[str, str]:
-    """What ansible-playbook gets: our own environment, a strict inventory, strict host keys."""
-    made = {**ours, **STRICT, "ANSIBLE_HOST_KEY_CHECKING": "1"}
-    # For an inventory elsewhere, which inventory/group_vars/nodes.yml does not reach.
+    """Return ansible-playbook's environment: our own, with a strict inventory and strict host keys."""
+    strict = {**ours, **STRICT, "ANSIBLE_HOST_KEY_CHECKING": "1"}
+    # inventory/group_vars/nodes.yml sets these too, but doesn't reach an inventory in another folder.
     for program in ("SSH", "SFTP", "SCP"):
         name = f"ANSIBLE_{program}_EXTRA_ARGS"
-        made[name] = f"{pinning_options(pins)} {ours.get(name, '')}".strip()
+        strict[name] = f"{pinning_options(pins)} {ours.get(name, '')}".strip()
     if node_table.coloured():
-        made["ANSIBLE_FORCE_COLOR"] = "1"
+        strict["ANSIBLE_FORCE_COLOR"] = "1"
     if silent:
-        made["ANSIBLE_STDOUT_CALLBACK"] = _SILENT
-    return made
+        strict["ANSIBLE_STDOUT_CALLBACK"] = _SILENT
+    return strict
 
 
 def _closed(verb: Verb, hosts: Sequence[Host], answers: Mapping[str, Answer], ended: Ended) -> int:
     """Show the table and choose the exit code."""
     result: Mapping[str, Any] = json.loads(ended.result) if ended.result else {}
     if ended.signal is not None:
-        done = "run it again to go on" if ended.began and verb is not Verb.VERIFY else "nothing was changed"
-        print(f"ringmaster: stopped; {done}", flush=True)
+        advice = "run it again to go on" if ended.began and verb is not Verb.VERIFY else "nothing was changed"
+        print(f"ringmaster: stopped; {advice}", flush=True)
         return ExitCode.INTERRUPTED if ended.signal == signal.SIGINT else ExitCode.TERMINATED
     table = final_rows(hosts, answers, result.get("nodes"))
     if verb is Verb.VERIFY or ended.code != 0 or not all(row.fine for row in table):
@@ -141,27 +141,27 @@ def _closed(verb: Verb, hosts: Sequence[Host], answers: Mapping[str, Answer], en
 
 
 def final_rows(hosts: Sequence[Host], answers: Mapping[str, Answer], nodes: Mapping[str, Any] | None) -> list[Row]:
-    """What became of each node: as the playbook says, or as the first contact did where the playbook didn't get.
+    """Return each node's line: from the playbook, or from the first contact where the playbook didn't get to a node.
 
     Args:
-        nodes: the callback plugin's lines; None: the playbook did not come to its end.
+        nodes: the callback plugin's lines; None: the playbook did not finish.
     """
-    missing = "the playbook did not come to its end" if nodes is None else "no task was for it; see TAGS"
-    made = []
+    missing = "the playbook did not finish" if nodes is None else "no task applied to it; see TAGS"
+    table = []
     for host, first in zip(hosts, rows(hosts, answers), strict=True):
-        found = (nodes or {}).get(host.name)
+        result = (nodes or {}).get(host.name)
         if first.state != State.OK:
-            made.append(first)
-        elif found:
-            count = f" {found['changed']}" if found["state"] == "changed" else ""
-            made.append(Row(name=host.name, address=host.address, state=found["state"] + count, why=found["why"]))
+            table.append(first)
+        elif result:
+            count = f" {result['changed']}" if result["state"] == "changed" else ""
+            table.append(Row(name=host.name, address=host.address, state=result["state"] + count, why=result["why"]))
         else:
-            made.append(Row(name=host.name, address=host.address, state="not done", why=missing))
-    return made
+            table.append(Row(name=host.name, address=host.address, state="not done", why=missing))
+    return table
 
 
 def verdict(verb: Verb, table: Sequence[Row], ended: Ended, *, refused: bool) -> ExitCode:
-    """The exit code for what the table says."""
+    """Return the exit code that the table means."""
     if ended.code == 0 and all(row.fine for row in table):
         return ExitCode.SUCCEEDED
     unreached = all(row.state in {State.DOWN, "unreachable"} for row in table)

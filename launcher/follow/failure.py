@@ -1,14 +1,14 @@
-"""From how the ranks ended to the one cause: node, rank, reason, last lines, hint. Pure."""
+"""Which one of the ranks' ends is the cause of a failure: node, rank, reason, last lines, hint. Pure."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from launcher.follow.tracebacks import before_late_abort, exception_line, tells_of_late_abort
+from launcher.follow.tracebacks import before_late_abort, exception_line, has_late_abort
 
 TAIL_LINES = 20
 
-# How a rank fails because another one, or the network to it, is gone: an effect, not a cause.
+# How a rank fails when another one, or the network to it, is gone: an effect, not a cause.
 _PEER_LOST = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed|remote process exited"
     r"|Connection refused|connection was (?:likely )?closed|NCCL communicator was aborted|Timed out waiting .*ms"
@@ -21,8 +21,8 @@ _HINTS = (
     ),
     (r"CUDA out of memory|OutOfMemoryError", "a smaller batch, accumulation or a lower precision needs less memory"),
     (r"unrecognized arguments: --local[-_]rank", "the script does not take --local-rank: LAUNCH_STYLE=0"),
-    (r"required: --local[-_]rank", "the script is of the older launch style: LAUNCH_STYLE=1"),
-    (r"[Aa]ddress already in use|EADDRINUSE", "another process took the port: try again, or see who: ss -ltnp"),
+    (r"required: --local[-_]rank", "the script uses the older launch style: LAUNCH_STYLE=1"),
+    (r"[Aa]ddress already in use|EADDRINUSE", "another process took the port: try again, or see which one: ss -ltnp"),
     (r"No space left on device", "free some disk space: df -h"),
     (r"Duplicate GPU detected", "two NCCL ranks had one GPU: set ringmaster_backend: gloo, or ask for fewer ranks"),
 )
@@ -49,15 +49,15 @@ class RankEnd:
     ended_at: float
     """Unix time."""
     error_at: float | None = None
-    """Unix time of the first line of the last error it printed."""
+    """Unix time of the first line of the last error that it printed."""
     stopped_by_us: bool = False
-    """Whether it ended after the launcher had begun to stop everything."""
+    """Whether the rank ended after the launcher had begun to stop everything."""
     lines: tuple[str, ...] = ()
-    """The last lines it printed."""
+    """The last lines that it printed."""
     out_of_memory: str | None = None
-    """Where memory ran out, if that is why it was killed: `node2 (limit 512 MiB)`."""
+    """Where memory ran out, if that is why the rank was killed: `node2 (limit 512 MiB)`."""
     lost: str | None = None
-    """Why its node counts as lost; how it ended is not known then."""
+    """Why its node counts as lost. How the rank ended is unknown then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +74,12 @@ class Failure:
 
 
 def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
-    """The end that explains the others; None if every rank ended well.
+    """Return the end that explains the others; None if every rank ended well.
 
-    First those that did not merely lose a peer, then those that ended before they were told to (a traceback of one
-    that was told to may be an old one that it had handled), then by when trouble showed: a rank prints its traceback
-    before its sockets close and its peers fail. Of those that were told to end, one that printed no error explains
-    nothing.
+    Ranks that did not merely lose a peer come first, then ranks that ended before they were told to. (The traceback of
+    a rank that was told to end may be an old one, of an exception that it had handled.) Among those left, the first to
+    show trouble is the cause: a rank prints its traceback before its sockets close and its peers fail. A rank that was
+    told to end and printed no error explains nothing.
     """
     bad = [_as_meant(end) for end in ends if end.exit_code != 0 and not (end.stopped_by_us and end.error_at is None)]
     if not bad:
@@ -100,13 +100,13 @@ def root_cause(ends: Sequence[RankEnd]) -> Failure | None:
 
 
 def _as_meant(end: RankEnd) -> RankEnd:
-    """As it would have been without an abort on its way out after an error of its own, which is the cause."""
+    """Return the end without an abort that followed an error of the rank's own, because that error is the cause."""
     before = before_late_abort(end.lines) if end.signal == "SIGABRT" else None
     return end if before is None else replace(end, exit_code=1, signal=None, lines=before)
 
 
 def lost_a_peer(end: RankEnd) -> bool:
-    """Whether the rank's own last exception says that another rank went away."""
+    """Return whether the rank's own last exception says that another rank went away."""
     if _own_signal(end):
         return False
     return bool(_PEER_LOST.search(exception_line(end.lines) or ""))
@@ -117,12 +117,12 @@ def _silent(end: RankEnd) -> bool:
 
 
 def _own_signal(end: RankEnd) -> str | None:
-    """The signal that ended the rank, unless it was ours, on its way out after an error of its own."""
+    """Return the signal that ended the rank; None if it was ours, sent while the rank failed of an error of its own."""
     return None if end.stopped_by_us else end.signal
 
 
 def describe(end: RankEnd) -> str:
-    """The cause in one line: the exception, the signal, or the exit code with the last line printed."""
+    """Return the cause in one line: the exception, the signal, or the exit code with the last line printed."""
     if end.lost:
         return f"the node is lost: {end.lost}"
     if end.out_of_memory:
@@ -140,16 +140,16 @@ def describe(end: RankEnd) -> str:
 def _hint(end: RankEnd, reason: str) -> str | None:
     signal = _own_signal(end)
     if end.lost:
-        return "is it switched on, and its network up? What it had done until its last checkpoint is on the head"
+        return "is it switched on, and is its network up? The work up to the last checkpoint is on the head"
     if end.out_of_memory:
         return "a smaller batch, fewer data workers or a node with more memory"
-    if signal == "SIGABRT" and tells_of_late_abort(end.lines):
+    if signal == "SIGABRT" and has_late_abort(end.lines):
         return _LATE_ABORT_HINT
     if signal:
         return _SIGNAL_HINTS.get(signal)
     text = "\n".join((reason, *end.lines[-TAIL_LINES:]))
     for pattern, hint in _HINTS:
-        found = re.search(pattern, text)
-        if found:
-            return hint.format(*found.groups())
+        match = re.search(pattern, text)
+        if match:
+            return hint.format(*match.groups())
     return None

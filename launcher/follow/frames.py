@@ -1,4 +1,4 @@
-"""Takes a node's output apart: its ranks' lines and events, and what the agent itself prints."""
+"""A node's output taken apart: its ranks' lines and events, and what the agent itself prints."""
 
 import json
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ class Event:
 
 
 class StreamReader:
-    """Incremental: feed it bytes as they come."""
+    """Takes a stream of frames apart; feed it bytes as they come."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._pieces: dict[int, bytes] = {}
 
     def feed(self, data: bytes) -> Iterator[Line | Event]:
-        """Yield what `data` completes; empty `data` is the end of the stream and yields what is left."""
+        """Yield the items that `data` completes; empty `data` is the end of the stream, and yields what is left."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if not data and self._rest:
             lines, self._rest = [self._rest], b""
@@ -52,7 +52,7 @@ class StreamReader:
 
 
 def _frame(line: bytes) -> tuple[int | None, bytes, bytes]:
-    """(rank, kind, text) of a frame; rank None for a line that is not one."""
+    """Return (rank, kind, text) of a frame; the rank is None for a line that is no frame."""
     if not line.startswith(FRAME):
         return None, b"", line
     digits = len(line) - len(line[1:].lstrip(b"0123456789"))

@@ -1,4 +1,4 @@
-"""How far a job is: follows `metrics.jsonl`, whoever writes it."""
+"""How far a job is, read from `metrics.jsonl` while it grows, whoever writes it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer.reporting.summary import number, parse_line
 
-_MOST_STEPS = 1 << 53  # beyond it a count is no longer exact as a float, and no count of steps
+_MOST_STEPS = 1 << 53  # beyond it a float can't hold a count exactly, and no job counts that far
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,22 +23,22 @@ class Progress:
     """All ranks together."""
     time_s: float | None = None
     first: tuple[int, float] | None = None
-    """(step, time_s) of the first record that has both: the pace is counted from there, start-up left out."""
+    """(step, time_s) of the first record that has both: the pace is counted from there, without the start-up."""
 
     def after(self, record: Mapping[str, Any]) -> "Progress":
-        """The progress once `record` is known."""
-        news: dict[str, Any] = {}
+        """Return the progress once `record` is known."""
+        fields: dict[str, Any] = {}
         for name in ("step", "total_steps", "epoch", "epochs"):
             value = record.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_STEPS:
-                news[name] = value
+                fields[name] = value
         for name in ("loss", "images_per_s", "time_s"):
             value = number(record, name)
             if value is not None:
-                news[name] = value
-        new = replace(self, **news)
-        if new.first is None and "step" in news and "time_s" in news:
-            new = replace(new, first=(news["step"], news["time_s"]))
+                fields[name] = value
+        new = replace(self, **fields)
+        if new.first is None and "step" in fields and "time_s" in fields:
+            new = replace(new, first=(fields["step"], fields["time_s"]))
         return new
 
     @property

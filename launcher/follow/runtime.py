@@ -1,4 +1,4 @@
-"""What every runtime offers: containers on nodes and processes here differ only behind this."""
+"""The interface of a runtime. Containers on nodes and processes on this machine differ only behind it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,28 +16,44 @@ class NotStartedError(RingmasterError):
 
     @classmethod
     def saying(cls, node: str, message: str) -> "NotStartedError":
-        """With a message that names its node, or several, itself."""
-        made = cls(node, "")
-        made.args = (message,)
-        return made
+        """Return the error with a message that itself names the node, or several nodes."""
+        error = cls(node, "")
+        error.args = (message,)
+        return error
 
 
 class RunningNode(Protocol):
-    """What a runtime gives for a started node."""
+    """A node that a runtime has started."""
 
     plan: NodePlan
     ranks: dict[int, int]
+    """The process id of each rank's parent; the follower fills it in as they report."""
     lost: str | None
-    """Why the node counts as lost, if it does."""
+    """Why the node counts as lost, if it does. The runtime sets it; `events` takes it in."""
 
-    def fileno(self) -> int: ...
-    def read(self) -> bytes: ...
-    def poll(self) -> int | None: ...
-    def joined(self) -> bool: ...
-    def out_of_memory(self) -> str | None: ...
-    def signal_ranks(self, signum: int, only: int | None = None) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when the node has printed something."""
+
+    def read(self) -> bytes:
+        """Return what the node has printed since the last call; empty at the end of its output."""
+
+    def poll(self) -> int | None:
+        """Return the agent's exit code (negative: signal), None while it runs."""
+
+    def joined(self) -> bool:
+        """Return whether the agent has come to the rendezvous."""
+
+    def out_of_memory(self) -> str | None:
+        """Return where memory ran out, if something was killed for it: `node2 (limit 512 MiB)`. May take long."""
+
+    def signal_ranks(self, signum: int, only: int | None = None) -> None:
+        """Hand a signal to the program of every rank, or to that of one rank."""
+
+    def terminate(self) -> None:
+        """Ask the agent and its ranks to end."""
+
+    def kill(self) -> None:
+        """End the agent and its ranks at once."""
 
 
 class Runtime(Protocol):
@@ -46,7 +62,18 @@ class Runtime(Protocol):
     survives: bool
     """Whether a job goes on without the launcher."""
 
-    def start(self, nodes: Sequence[NodePlan], port: int) -> Sequence[RunningNode]: ...
-    def watch(self) -> Sequence[str]: ...
-    def release(self) -> None: ...
-    def sweep(self) -> int: ...
+    def start(self, nodes: Sequence[NodePlan], port: int) -> Sequence[RunningNode]:
+        """Start every node, or none.
+
+        Raises:
+            NotStartedError: a node can't be started.
+        """
+
+    def watch(self) -> Sequence[str]:
+        """Return the names of nodes that are out of reach now; mark as lost those that nobody reaches."""
+
+    def release(self) -> None:
+        """Let go of the nodes; their ranks go on if the runtime `survives` the launcher."""
+
+    def sweep(self) -> int:
+        """Make sure that nothing is left of the nodes; return how many processes had to be ended."""

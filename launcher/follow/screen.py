@@ -25,12 +25,12 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Rich's own way is to end the program."""
+        """Raise the error: Rich itself would end the program."""
         raise BrokenPipeError
 
 
 class Screen:
-    """Everything a followed job prints, to standard output; plain lines when that is not a terminal."""
+    """Prints everything about a followed job to standard output; plain lines where that is no terminal."""
 
     def __init__(self, plan: Plan) -> None:
         self._console = _Console(highlight=False, markup=False, soft_wrap=True)
@@ -38,7 +38,7 @@ class Screen:
         self._plan = plan
         self._order = {node.name: node.node_rank for node in plan.nodes}
         self._label_width = max(len(f"{node.name}:{node.first_rank + node.ranks - 1}") for node in plan.nodes)
-        self._deaf = False
+        self._unread = False
 
     def __enter__(self) -> "Screen":
         if self._console.is_terminal:
@@ -59,7 +59,7 @@ class Screen:
             self._live.stop()
 
     def banner(self, versions: str) -> None:
-        """Versions, backend, and each node's address, ranks and devices."""
+        """Print versions, backend, and each node's address, ranks and devices."""
         plan = self._plan
         self._print(Text(f"ringmaster: job {plan.name}", style="bold"))
         self._print(Text(f"  {versions}"))
@@ -77,11 +77,11 @@ class Screen:
             self.note(note)
 
     def note(self, text: str) -> None:
-        """A line of the launcher's own."""
+        """Print a line of the launcher's own."""
         self._print(Text.assemble(("ringmaster: ", "bold"), text))
 
     def line(self, node: str, rank: int, text: bytes) -> None:
-        """A line that a rank printed, behind its label."""
+        """Print a line that a rank printed, behind the rank's label."""
         label = f"{node}:{rank}".ljust(self._label_width)
         if not self._console.is_terminal:
             self._write(label.encode() + b" | " + text + b"\n")
@@ -106,8 +106,8 @@ class Screen:
         )
 
     def failure(self, failure: Failure, logs: str) -> None:
-        """The box: who, why, the last lines, what to do."""
-        who = failure.node if failure.rank is None else f"{failure.node} rank {failure.rank}"
+        """Print the failure's box: who failed, why, the last lines, what to do."""
+        title = "FAILED: " + (failure.node if failure.rank is None else f"{failure.node} rank {failure.rank}")
         body = Text.assemble((failure.reason, "bold"))
         if failure.exit_code is not None:
             body.append(f"\nexit code {failure.exit_code}" + (f" ({failure.signal})" if failure.signal else ""))
@@ -118,20 +118,20 @@ class Screen:
         if failure.log_tail:
             body.append(f"\nall of its output: {logs}")
         if self._console.is_terminal:
-            self._print(Panel(body, title=Text(f"FAILED: {who}", style="bold red"), box=ROUNDED, border_style="red"))
+            self._print(Panel(body, title=Text(title, style="bold red"), box=ROUNDED, border_style="red"))
         else:  # no frame: lines stay whole, for grep and for copying
-            self._print(Text(f"FAILED: {who}: ") + body)
+            self._print(Text(f"{title}: ") + body)
 
     def result(self, summary: Mapping[str, Any], report: str) -> None:
-        """The closing table, and where the report is."""
+        """Print the closing table, and where the report is."""
         table = Table(show_header=False, box=None, padding=(0, 2))
         for name, text in _rows(summary):
             table.add_row(name, text)
         table.add_row("report", report)
         self._print(table)
 
-    def _print(self, what: Any) -> None:
-        self._attempt(lambda: self._console.print(what))
+    def _print(self, content: Any) -> None:
+        self._attempt(lambda: self._console.print(content))
 
     def _write(self, data: bytes) -> None:
         def write() -> None:
@@ -142,13 +142,13 @@ class Screen:
         self._attempt(write)
 
     def _attempt(self, show: Callable[[], object]) -> None:
-        """Show something; nobody listening (`| head`, a full disk, a closed terminal) is no reason to stop training."""
-        if self._deaf:
+        """Print; that nobody listens (`| head`, a full disk, a closed terminal) is no reason to stop training."""
+        if self._unread:
             return
         try:
             show()
         except (OSError, ValueError, AttributeError):  # broken, closed, or none at all
-            self._deaf = True
+            self._unread = True
             mute()
 
 
@@ -180,7 +180,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def duration(seconds: float) -> str:
-    """`42.3 s`, `3 min 07 s`, `2 h 05 min`."""
+    """Return a duration for people: `42.3 s`, `3 min 07 s`, `2 h 05 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -190,5 +190,5 @@ def duration(seconds: float) -> str:
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be from where the user is."""
+    """Return a path, as short as it can be from the folder where the user is."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

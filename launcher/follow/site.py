@@ -1,4 +1,7 @@
-"""Where a job's nodes are: this machine, or the machines of an inventory. All else of a job is the same for both."""
+"""The interface of a site, where a job's nodes are: this machine, or machines of an inventory.
+
+Everything else about a job is the same on both.
+"""
 
 from typing import Protocol
 
@@ -10,37 +13,41 @@ from launcher.job.request import Request
 
 
 class Site(Protocol):
-    """What `launcher.commands.train` asks of the place."""
+    """What `launcher.commands.train` needs from the place."""
 
     @property
     def versions(self) -> str:
-        """Of Python, torch and what else the ranks will run with, for the banner; known once a job is planned."""
+        """The versions of Python, torch and so on, for the banner; known once a job is planned."""
 
-    def plan(self, folder: JobFolder, asked: Request, *, resumes: bool) -> Plan:
-        """Look at the nodes and plan the job; refuse what can't work."""
+    def plan(self, folder: JobFolder, request: Request, /, *, resumes: bool) -> Plan:
+        """Look at the nodes and plan the job.
+
+        Raises:
+            RingmasterError: the job can't work on these nodes.
+        """
 
     def prepare(self, plan: Plan) -> None:
-        """What takes long or installs something, once it is certain that the job shall start."""
+        """Do what takes long or installs something, once it is certain that the job will start."""
 
-    def place(self, plan: Plan, folder: JobFolder, asked: Request) -> None:
+    def place(self, plan: Plan, folder: JobFolder, request: Request, /) -> None:
         """Bring the job's own things to its nodes."""
 
     def job(self, plan: Plan, folder: JobFolder, /) -> "SiteJob":
-        """The job as it runs and ends."""
+        """Return the job as it runs and ends."""
 
 
 class SiteJob(Protocol):
     """One job at its place."""
 
     clock_s: float
-    """Seconds that the clock of whoever writes the metrics is ahead of ours."""
+    """How many seconds the clock of the machine that writes the metrics is ahead of ours."""
 
     @property
     def runtime(self) -> Runtime:
         """How its nodes are started."""
 
     def collect(self, outcome: Outcome) -> Outcome:
-        """Fetch what the job has written; return the outcome as the nodes know it."""
+        """Fetch what the job has written; return the outcome as its nodes know it."""
 
     def finish(self, outcome: Outcome) -> None:
-        """The job has ended and its summary is written: leave on the nodes only what is kept on purpose."""
+        """Tidy the nodes once the job has ended and its summary is written: leave only what is kept on purpose."""

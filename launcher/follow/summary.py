@@ -1,4 +1,4 @@
-"""Writes `summary.json` and `report.html` at a job's end, whatever the end was."""
+"""`summary.json` and `report.html`, which are written at a job's end, whatever the end was."""
 
 import time
 from collections.abc import Callable
@@ -26,29 +26,29 @@ def finish(
     clock_s: float = 0.0,
     ended_at: float | None = None,
 ) -> dict[str, Any]:
-    """Write both files and return the summary; a disk that refuses them is said, and changes nothing of the outcome.
+    """Write both files and return the summary. If the disk refuses them, say so; the outcome stays what it is.
 
     Args:
-        clock_s: seconds that the clock of whoever wrote the metrics is ahead of ours.
+        clock_s: how many seconds the clock of the machine that wrote the metrics is ahead of ours.
         ended_at: unix time; None: now.
     """
     records = read_records(folder.metrics)
     figures = summarize(records)
     if figures.first_step_at is not None:
         figures = replace(figures, first_step_at=figures.first_step_at - clock_s)
-    made = summary(folder, plan, outcome, figures, started_at, ended_at or time.time())
+    content = summary(folder, plan, outcome, figures, started_at, ended_at or time.time())
     try:
-        write_json(folder.summary, made)
-        folder.report.write_text(render(records, made), encoding="utf-8")
+        write_json(folder.summary, content)
+        folder.report.write_text(render(records, content), encoding="utf-8")
     except OSError as error:
         say(f"summary.json and report.html can't be written to {folder.path}: {error.strerror}")
-    return made
+    return content
 
 
 def summary(
     folder: JobFolder, plan: Plan, outcome: Outcome, figures: RunFigures, started_at: float, ended_at: float
 ) -> dict[str, Any]:
-    """The summary of a job; what the script didn't report is None.
+    """Return the summary of a job; what the script didn't report is None.
 
     Args:
         started_at: unix time of the launcher's start; `first_step_s` and `wall_s` count from it.
@@ -76,7 +76,7 @@ def summary(
 
 
 def _inside(folder: JobFolder, checkpoint: str | None) -> str | None:
-    """A checkpoint's path relative to the job's folder, which may be moved as a whole."""
+    """Return a checkpoint's path relative to the job's folder, which may be moved as a whole."""
     if checkpoint is None:
         return None
     path = Path(checkpoint)

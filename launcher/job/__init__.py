@@ -1,1 +1,1 @@
-"""A job as data: request, program, plan, container, folder."""
+"""A job as data: request, program, plan, container, folder, rendezvous."""

@@ -1,7 +1,7 @@
 """A node's container as data: what it is given, and why. Pure.
 
-Everything a container has stands in `Container`, which `plan.json` stores; `arguments` renders it for the Docker SDK,
-and `command_line` the same for a shell.
+Everything that a container has is in `Container`, which `plan.json` stores. `arguments` renders it for the Docker SDK,
+`command_line` for a shell.
 """
 
 import hashlib
@@ -15,46 +15,47 @@ from typing import Any
 
 JOB_LABEL, NODE_LABEL, GENERATION_LABEL = "ringmaster.job", "ringmaster.node", "ringmaster.generation"
 
-# In the container. The job's folders are mounted below one place, whatever they are called on the node.
+# Paths in the container. The job's folders are mounted below one place, whatever they are called on the node.
 JOB = Path("/job")
 CODE, RUN, DATA = JOB / "code", JOB / "run", JOB / "data"
 OWN_DATA = DATA / "own"
 """Users' own data sets, each in a folder named by its content."""
 HOME, CACHE, SECRETS = JOB / "home", JOB / "cache", JOB / "secrets"
-# In the image (docker/Dockerfile).
+# Paths in the image (docker/Dockerfile).
 IMAGE_ROOT = Path("/opt/ringmaster")
 IMAGE_PYTHON = Path("/opt/venv/bin/python")
 IMAGE_RANK_PROGRAM = IMAGE_ROOT / "launcher" / "rank.py"
 IMAGE_USER = 10001
-"""The image's own user, whom containers run as where we log in as root."""
+"""The image's own user; containers run as this user where we log in as root."""
 
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _LOG_SIZE, _LOG_FILES = "100m", "5"
 _MIB = 1 << 20
+_STACK = 64 * _MIB  # as NVIDIA's images ask for
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerFacts:
-    """What is known of a node that only a container there needs."""
+    """What only a container needs to know of its node."""
 
     image: str
-    """What the node's engine knows it by: an ID, or a name with its digest."""
+    """What the node's engine calls the image: an ID, or a name with its digest."""
     digest: str
-    """What was recorded: the same on all nodes."""
+    """The digest that was recorded: the same on all nodes."""
     user: str
     """`uid:gid` that the container runs as."""
     all_gpus: bool = False
     """Whether the job has all of the node's GPUs."""
     comm_env: Mapping[str, str]
-    """/etc/ringmaster/comm.env."""
+    """The content of /etc/ringmaster/comm.env."""
     infiniband: tuple[str, ...] = ()
-    """Device files."""
+    """InfiniBand's device files."""
     memory: int
     """The node's, in bytes."""
     memlock: int = -1
     """Bytes that its engine can let a container pin; -1: as many as it wants."""
     certificates: bool = False
-    """Whether the node has a bundle of authorities that it trusts, a company's own among them maybe."""
+    """Whether the node has a bundle of trusted authorities, which may include a company's own."""
     job_dir: str
     data_dir: str
     cuda: str = ""
@@ -86,36 +87,36 @@ class Container:
     labels: Mapping[str, str]
 
     def environment(self, facts: ContainerFacts, gpus: Sequence[str], *, checks: bool) -> dict[str, str]:
-        """Variables that a rank needs only because it is in a container.
+        """Return the variables that a rank needs only because it is in a container.
 
         Args:
             checks: whether `rank.py` makes sure of the GPUs; the bundled trainer does so by itself.
         """
-        made = {
+        variables = {
             # The user may have no name in the image, and torch's compiler asks for both.
             "HOME": str(HOME),
             "USER": "ringmaster",
-            # Kept between jobs: what was compiled once is not compiled again.
+            # Kept between jobs, so that nothing is compiled twice.
             "TORCHINDUCTOR_CACHE_DIR": str(CACHE / "inductor"),
             "TRITON_CACHE_DIR": str(CACHE / "triton"),
         }
         if not gpus:
-            # Also where the engine hands GPUs to every container, and where the image asks for them.
-            made |= {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+            # Needed where the engine hands GPUs to every container, or the image asks for them.
+            variables |= {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
         if checks and gpus:
-            made |= {"RINGMASTER_CHECK_GPUS": "1", "RINGMASTER_CUDA": facts.cuda}
-        return made
+            variables |= {"RINGMASTER_CHECK_GPUS": "1", "RINGMASTER_CUDA": facts.cuda}
+        return variables
 
 
 def _container_name(job: str) -> str:
-    """Engines allow fewer names than we do; one that they don't gets a name by its content."""
+    """Return a name that engines accept: where they don't accept the job's own, one made from its hash."""
     if re.fullmatch(r"[A-Za-z0-9_.-]+", job):
         return f"ringmaster-{job}"
     return f"ringmaster-{hashlib.sha256(os.fsencode(job)).hexdigest()[:16]}"
 
 
 def node_folder(container: Container | None, target: Path) -> str:
-    """Where a folder of the container lies on its node."""
+    """Return where a folder of the container is on its node."""
     assert container is not None
     return next(bind.source for bind in container.binds if bind.target == str(target))
 
@@ -123,7 +124,7 @@ def node_folder(container: Container | None, target: Path) -> str:
 def describe(
     job: str, node: str, facts: ContainerFacts, gpus: Sequence[str], *, code: bool, secrets: bool
 ) -> Container:
-    """A job's container on a node.
+    """Return a job's container on a node.
 
     Args:
         gpus: the node's device ids.
@@ -136,7 +137,7 @@ def describe(
         Bind(source=str(folder / "home"), target=str(HOME)),
         Bind(source=str(Path(facts.job_dir) / ".cache"), target=str(CACHE)),
         Bind(source=facts.data_dir, target=str(DATA)),
-        # By content: what a job changed in it would be another job's data.
+        # Named by content and shared: what one job changed in it would change another job's data.
         Bind(source=f"{facts.data_dir}/own", target=str(OWN_DATA), read_only=True),
     ]
     if code:
@@ -159,16 +160,16 @@ def describe(
 
 
 def arguments(container: Container, argv: Sequence[str], working_folder: str, environment: Mapping[str, str]) -> Any:
-    """Render a container for `DockerClient.containers.create`: every argument with its reason."""
+    """Render a container for `DockerClient.containers.create`, every argument with its reason."""
     from docker.types import DeviceRequest, LogConfig, Mount, Ulimit  # 0.2 s, which jobs on this machine don't need
 
-    wanted: dict[str, Any] = {"count": -1} if container.gpus == "all" else {"device_ids": container.gpus.split(",")}
-    gpus = [DeviceRequest(capabilities=[["gpu"]], **wanted)] if container.gpus else []
+    selection: dict[str, Any] = {"count": -1} if container.gpus == "all" else {"device_ids": container.gpus.split(",")}
+    gpus = [DeviceRequest(capabilities=[["gpu"]], **selection)] if container.gpus else []
     return {
         "image": container.image,  # by digest or ID: a tag may have been moved
         "command": list(argv),
         "name": container.name,  # a second container of the same job can't be made
-        "labels": dict(container.labels),  # what status, logs and stop find it by
+        "labels": dict(container.labels),  # status, logs and stop find it by these
         "working_dir": working_folder,
         "environment": dict(environment),
         "user": container.user,  # what it writes belongs to whoever started it, and not to root
@@ -177,14 +178,14 @@ def arguments(container: Container, argv: Sequence[str], working_folder: str, en
         "ulimits": [
             # NCCL and RDMA pin memory.
             Ulimit(name="memlock", soft=container.memlock, hard=container.memlock),
-            Ulimit(name="stack", soft=64 * _MIB, hard=64 * _MIB),  # as NVIDIA's images ask for
+            Ulimit(name="stack", soft=_STACK, hard=_STACK),
         ],
-        # Data workers hand over batches in shared memory. Of its own, which ends with the container: what a killed
-        # job leaves in the node's /dev/shm (ipc=host) would stay there until the next boot.
+        # Data workers hand over batches in shared memory. The container has its own, which ends with it: with ipc=host,
+        # what a killed job leaves in the node's /dev/shm would stay there until the next boot.
         "shm_size": f"{container.shm_mib}m",
         "devices": [f"{path}:{path}:rwm" for path in container.devices],  # InfiniBand
         "mounts": [
-            # A mount, not a volume: a source that isn't there is an error, and not made as root's.
+            # A mount, not a volume: a missing source is an error, where a volume would create it as root.
             Mount(bind.target, bind.source, type="bind", read_only=bind.read_only)
             for bind in container.binds
         ],
@@ -195,14 +196,14 @@ def arguments(container: Container, argv: Sequence[str], working_folder: str, en
 
 
 def command_line(container: Container, argv: Sequence[str], working_folder: str, environment: Mapping[str, str]) -> str:
-    """The same as a `docker run` for a shell."""
+    """Render the same container as a `docker run` for a shell."""
     words = ["docker", "run", "--detach", "--name", container.name]
     words += [f"--label={key}={value}" for key, value in container.labels.items()]
     words += [f"--gpus={_quoted_ids(container.gpus)}"] if container.gpus else []
     words += [
         "--network=host",
         f"--ulimit=memlock={container.memlock}:{container.memlock}",
-        f"--ulimit=stack={64 * _MIB}:{64 * _MIB}",
+        f"--ulimit=stack={_STACK}:{_STACK}",
     ]
     words += [f"--shm-size={container.shm_mib}m", *(f"--device={path}" for path in container.devices)]
     words += [
@@ -216,7 +217,7 @@ def command_line(container: Container, argv: Sequence[str], working_folder: str,
 
 
 def _quoted_ids(gpus: str) -> str:
-    """As docker's command line wants several ids: in quotes of its own, for the comma separates its settings."""
+    """Return device ids as docker's command line wants them: several in quotes, as commas separate its settings."""
     if gpus == "all":
         return gpus
     return f'"device={gpus}"' if "," in gpus else f"device={gpus}"

@@ -19,53 +19,60 @@ _SPOILT = "*.bad"  # what the trainer calls a checkpoint that it found damaged
 
 
 OURS = frozenset({"plan.json", "summary.json", "report.html", "logs", "nodes"})
-"""Names in a job's folder that are not for what the job itself writes."""
+"""Names in a job's folder that are the launcher's: nothing that the job itself writes gets one of them."""
 
 
 class NameTakenError(RingmasterError):
-    """Another launcher made the folder between choice and creation."""
+    """Another launcher has made the folder between choice and creation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFolder:
-    """Where the things of one job are, on the machine of whoever started it."""
+    """Where the files of one job are, on the machine that started it."""
 
     path: Path
 
     @property
     def name(self) -> str:
+        """The job's name."""
         return self.path.name
 
     @property
     def plan(self) -> Path:
+        """What was launched."""
         return self.path / "plan.json"
 
     @property
     def metrics(self) -> Path:
+        """What the script reports, one JSON object a line."""
         return self.path / "metrics.jsonl"
 
     @property
     def logs(self) -> Path:
+        """The folder of the logs, one for each node."""
         return self.path / "logs"
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the job's checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def report(self) -> Path:
+        """The page about the job, for people."""
         return self.path / "report.html"
 
     @property
     def summary(self) -> Path:
+        """How the job ended."""
         return self.path / "summary.json"
 
 
 def choose(runs: Path, name: str) -> JobFolder:
-    """The folder a job called `name` would get; an empty name is made from the time. Nothing is created.
+    """Return the folder that a job called `name` would get; without a name it is called by the time. Create nothing.
 
     Raises:
-        RingmasterError: the name is of no use as a folder's name, or there is such a job.
+        RingmasterError: the name can't be a folder's name, or another job has it.
     """
     if not name:
         stem = time.strftime("%Y-%m-%d_%H-%M-%S")
@@ -73,15 +80,15 @@ def choose(runs: Path, name: str) -> JobFolder:
         return JobFolder(path=next(runs / each for each in names if not (runs / each).exists()))
     if not NAME.fullmatch(name) or name == _LATEST:
         raise RingmasterError(
-            f"NAME={name!r}: up to 100 letters, digits and . _ + -, a letter or digit first, and not '{_LATEST}'"
+            f"NAME={name!r}: give up to 100 letters, digits and . _ + -, a letter or digit first, and not '{_LATEST}'"
         )
     if (runs / name).exists():
-        raise RingmasterError(f"NAME={name}: there is such a job, runs/{name}; choose another name")
+        raise RingmasterError(f"NAME={name}: there is a job of this name already, runs/{name}; choose another name")
     return JobFolder(path=runs / name)
 
 
 def create(folder: JobFolder, plan: Plan, *, inherits: JobFolder | None = None) -> None:
-    """Make the folder whole (the plan, the earlier job's checkpoints), then let `runs/latest` name it.
+    """Make the folder, with the plan and an earlier job's checkpoints, then let `runs/latest` name it.
 
     Raises:
         NameTakenError: another launcher took the name first.
@@ -103,12 +110,13 @@ def create(folder: JobFolder, plan: Plan, *, inherits: JobFolder | None = None) 
     except (OSError, shutil.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise RingmasterError(
-            f"{folder.path}: can't be written ({reason}); free space or mend its mode", exit_code=ExitCode.NOT_STARTED
+            f"{folder.path}: can't be written ({reason}); free space or fix its mode",
+            exit_code=ExitCode.NOT_STARTED,
         ) from error
 
 
 def discard(folder: JobFolder) -> None:
-    """Remove the folder of a job that never started; `runs/latest` names the newest of the others again, if any."""
+    """Remove the folder of a job that never started; let `runs/latest` name the newest of the others, if any."""
     shutil.rmtree(folder.path, ignore_errors=True)
     link = folder.path.parent / _LATEST
     if link.is_symlink() and not link.exists():
@@ -132,7 +140,7 @@ def _point_latest(folder: JobFolder) -> None:
     if link.exists() and not link.is_symlink():
         return  # the user's own file or folder of that name stays
     new = folder.path.parent / f".{_LATEST}-{os.getpid()}"
-    new.unlink(missing_ok=True)  # of a launcher that was killed just here and had our process id
+    new.unlink(missing_ok=True)  # left by a launcher that was killed just here and had our process id
     new.symlink_to(folder.name)
     new.replace(link)
 
@@ -146,13 +154,13 @@ class Earlier:
     arguments: tuple[str, ...]
     data: str | None
     launch_style: str
-    """The flag its ranks were given their local rank by, else empty."""
+    """The flag that gave its ranks their local rank, else empty."""
     ranks: int | None = None
     """Its `RANKS`."""
 
 
 def earlier(runs: Path, name: str) -> Earlier:
-    """Read the job `RESUME` names.
+    """Read the job that `RESUME` names.
 
     Raises:
         RingmasterError: there is no such job (2), or it has no checkpoint (4).
@@ -183,8 +191,8 @@ def inherit_checkpoints(source: JobFolder, target: JobFolder, *, linked: bool) -
     """Give the new job the earlier one's checkpoints.
 
     Args:
-        linked: hard links where the disk can, which cost nothing. Only for who replaces files by renaming, as the
-            bundled trainer does: a script that writes into one would change the earlier job's.
+        linked: make hard links where the disk can, which cost nothing. Only for programs that replace files by
+            renaming, as the bundled trainer does: a script that writes into a link would change the earlier job's file.
     """
 
     def link(from_: str, to: str) -> None:

@@ -1,4 +1,4 @@
-"""Inventory facts + request -> Plan. Pure: nothing here touches the machine."""
+"""A job's plan: what it holds, and how it is made from the nodes' facts and the user's request. Pure."""
 
 import re
 import shlex
@@ -15,9 +15,10 @@ from launcher.on_node.rank import ARGUMENTS, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM,
 
 NCCL, GLOO = "nccl", "gloo"
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
-"""A job's name: it becomes a file's."""
+"""A job's name: it becomes the name of a folder."""
 _NODE = re.compile(r"[^\W_][\w.+-]{0,252}")
 TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
+"""Variables that the plan chooses unless the user has set them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class NodeFacts:
     address: str
     interface: str
     gpus: tuple[str, ...] = ()
-    """Device ids. Nodes that are processes on one machine list the same ones, and share them out."""
+    """Device ids. Nodes that are processes on one machine list the same ones at first, then each its share."""
     cores: int
     """Cores of the machine the node is on."""
     settings: Mapping[str, Any]
@@ -95,23 +96,23 @@ class Plan:
     code: str | None = None
     """The hash of the user's code as it travelled to the nodes; None where it did not."""
     notes: tuple[str, ...]
-    """What is said aloud before the start."""
+    """What the user is told before the start."""
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as `plan.json` stores it."""
+        """Return the plan as `plan.json` stores it."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Plan":
-        """What `as_json` has made, also after its way through a file.
+        """Return the plan that `as_json` was called on, also after its way through a file.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else, of another version, or has names that are no names.
+            KeyError, TypeError, ValueError: it is no plan, of another version, or has names that can't be names.
         """
         nodes = [str(node["name"]) for node in stored["nodes"]]
-        fine = NAME.fullmatch(str(stored["name"])) and all(map(_NODE.fullmatch, nodes))
-        if not fine or len(set(nodes)) < len(nodes):
-            raise ValueError("it has names that can't be a job's or a node's")  # they become those of files here
+        valid = NAME.fullmatch(str(stored["name"])) and all(map(_NODE.fullmatch, nodes))
+        if not valid or len(set(nodes)) < len(nodes):
+            raise ValueError("it has names that can't be a job's or a node's")  # they become file names here
         planned = tuple(
             NodePlan(**{**node, **_tuples(node), "container": _container(node["container"])})
             for node in stored["nodes"]
@@ -130,14 +131,49 @@ def _container(stored: Mapping[str, Any] | None) -> Container | None:
     return Container(**{**stored, **_tuples(stored), "binds": binds})
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What all nodes of a job have in common."""
+
+    name: str
+    request: Request
+    facts: tuple[NodeFacts, ...]
+    """Of each node, in order: the first is the head."""
+    ranks: tuple[int, ...]
+    """How many ranks each node runs, in the same order."""
+    backend: str
+    backend_chosen: bool
+    places: Places
+    port: int
+    resumes: bool
+
+    @property
+    def own_processes(self) -> bool:
+        """Whether torchrun starts the program once per node, and the program may start processes itself."""
+        return self.request.ranks == 1 and self.request.program.script is not None
+
+    @property
+    def own_data(self) -> str | None:
+        """The user's own copy of the data set, as the ranks see it."""
+        return str(self.places.own_data) if self.places.own_data else None
+
+    def processes_on_machine_of(self, fact: NodeFacts) -> int:
+        """Return how many processes are to be expected on the machine that a node is on."""
+        return sum(
+            max(count, len(other.gpus)) if self.own_processes else count
+            for other, count in zip(self.facts, self.ranks, strict=True)
+            if other.address == fact.address
+        )
+
+
 def make_plan(
     name: str, request: Request, facts: Sequence[NodeFacts], places: Places, port: int, *, resumes: bool = False
 ) -> Plan:
-    """Plan a job on the nodes `facts` describes, in order: the first is the head and has rank 0.
+    """Plan a job on the nodes that `facts` describes, in order: the first is the head and has rank 0.
 
     Args:
         facts: the chosen nodes, `gpus` of each already its own share.
-        port: a TCP port free on the head, for the rendezvous, as is the next one.
+        port: a TCP port that is free on the head, for the rendezvous. The next port is free too.
         resumes: the checkpoint folder holds an earlier job's; to start from scratch instead would be an error.
 
     Raises:
@@ -146,23 +182,21 @@ def make_plan(
     if request.strategy == "none":
         facts = [_with_one_gpu(fact) for fact in facts]
     ranks = [_ranks(fact, request) for fact in facts]
-    backend, chosen, notes = _backend(facts, ranks)
-    if request.program.local_rank_flag:
-        notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
-    if _starts_its_own(request):
-        notes.append("one process per node, which may start its own and let them meet at MASTER_ADDR:MASTER_PORT")
-    elif request.ranks and any(len(fact.gpus) > request.ranks for fact in facts):
-        notes.append(f"RANKS={request.ranks}: a node's other GPUs stay unused; one process for all is --strategy dp")
-    if len({len(fact.gpus) for fact in facts}) > 1:
-        counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
-        notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
-    nodes = tuple(
-        _node_plan(name, request, facts, ranks, node_rank, backend, chosen, places, port, resumes)
-        for node_rank in range(len(facts))
+    backend, chosen, backend_notes = _backend(facts, ranks)
+    job = _Job(
+        name=name,
+        request=request,
+        facts=tuple(facts),
+        ranks=tuple(ranks),
+        backend=backend,
+        backend_chosen=chosen,
+        places=places,
+        port=port,
+        resumes=resumes,
     )
     return Plan(
         name=name,
-        nodes=nodes,
+        nodes=tuple(_node_plan(job, node_rank) for node_rank in range(len(facts))),
         world_size=sum(ranks),
         backend=backend,
         backend_chosen=chosen,
@@ -172,20 +206,15 @@ def make_plan(
         data=str(request.data) if request.data else None,
         launch_style=request.program.local_rank_flag,
         ranks=request.ranks,
-        notes=tuple(notes),
+        notes=(*backend_notes, *_notes(job)),
     )
 
 
 def _ranks(fact: NodeFacts, request: Request) -> int:
     if request.ranks or request.strategy in {"none", "dp"}:
         return request.ranks or 1
-    given = fact.settings.get("ranks_per_node")
-    return max(1, len(fact.gpus)) if given is None else int(given)
-
-
-def _starts_its_own(request: Request) -> bool:
-    """Whether the program is one that torchrun starts once per node, and that may start processes itself."""
-    return request.ranks == 1 and request.program.script is not None
+    configured = fact.settings.get("ranks_per_node")
+    return max(1, len(fact.gpus)) if configured is None else int(configured)
 
 
 def _with_one_gpu(fact: NodeFacts) -> NodeFacts:
@@ -195,14 +224,19 @@ def _with_one_gpu(fact: NodeFacts) -> NodeFacts:
 
 
 def _backend(facts: Sequence[NodeFacts], ranks: Sequence[int]) -> tuple[str, bool, list[str]]:
-    """Backend, whether the inventory chose it, and what to say about it.
+    """Return the backend, whether the inventory chose it, and what the user is told about it.
 
     NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), so it needs a GPU of its own for every rank.
+
+    Raises:
+        RingmasterError: the nodes ask for different backends, or for NCCL where it can't work.
     """
-    asked = {str(fact.settings.get("backend", "auto")) for fact in facts}
-    if len(asked) > 1:
-        raise RingmasterError(f"ringmaster_backend is {' on some nodes, '.join(sorted(asked))} on others; choose one")
-    wanted = asked.pop()
+    configured = {str(fact.settings.get("backend", "auto")) for fact in facts}
+    if len(configured) > 1:
+        raise RingmasterError(
+            f"ringmaster_backend is {' on some nodes, '.join(sorted(configured))} on others; choose one"
+        )
+    wanted = configured.pop()
     devices = [device for fact in facts for device in _located(fact)]
     own_gpu_each = len(set(devices)) == len(devices) and all(
         len(fact.gpus) >= count for fact, count in zip(facts, ranks, strict=True)
@@ -222,64 +256,32 @@ def _backend(facts: Sequence[NodeFacts], ranks: Sequence[int]) -> tuple[str, boo
 
 
 def _located(fact: NodeFacts) -> list[tuple[str, str]]:
-    """A node's devices, told apart between machines by address."""
+    """Return a node's devices, with its address to tell machines apart."""
     return [(fact.address, device) for device in fact.gpus]
 
 
-def _node_plan(
-    name: str,
-    request: Request,
-    facts: Sequence[NodeFacts],
-    ranks: Sequence[int],
-    node_rank: int,
-    backend: str,
-    chosen: bool,
-    places: Places,
-    port: int,
-    resumes: bool,
-) -> NodePlan:
-    fact, head = facts[node_rank], facts[0]
-    alone = _starts_its_own(request)
-    on_machine = sum(
-        max(count, len(other.gpus)) if alone else count
-        for other, count in zip(facts, ranks, strict=True)
-        if other.address == fact.address
-    )
-    own_data = str(places.own_data) if places.own_data else None
-    environment = {
-        **(fact.container.comm_env if fact.container else {}),
-        "GLOO_SOCKET_IFNAME": fact.interface,
-        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
-        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
-        "OMP_NUM_THREADS": str(max(1, fact.cores // on_machine)),
-        "PYTHONFAULTHANDLER": "1",
-        **{key: value for key, value in request.environment.items() if key in TUNABLE},
-        **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
-        # What follows is the job's own and nobody's to override.
-        "PYTHONUNBUFFERED": "1",
-        "RUN_DIR": str(places.run),
-        # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
-        "DATA_DIR": own_data if own_data and request.program.script else str(places.data),
-        "CHECKPOINT_DIR": str(places.checkpoints),
-        "RINGMASTER_JOB": name,
-        "RINGMASTER_NODE": fact.name,
-        "RINGMASTER_BACKEND": backend,
-        # The GPUs that must be there. An inventory that says gloo itself means to do without, should they not be.
-        "RINGMASTER_GPUS": "0" if chosen and backend == GLOO else str(len(fact.gpus)),
-        **_program_words(request.program, places),
-    }
-    if alone:
-        environment[OWN_PORT] = str(port + 1)
-    if resumes:
-        environment["RINGMASTER_RESUME"] = "1"
-    if own_data:
-        environment["RINGMASTER_DATA"] = own_data
-    if places.secrets:
-        environment["RINGMASTER_SECRETS"] = str(places.secrets)
+def _notes(job: _Job) -> list[str]:
+    """Return what the user is told about ranks and GPUs before the start."""
+    notes, request, facts = [], job.request, job.facts
+    if request.program.local_rank_flag:
+        notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
+    if job.own_processes:
+        notes.append("one process per node, which may start its own and let them meet at MASTER_ADDR:MASTER_PORT")
+    elif request.ranks and any(len(fact.gpus) > request.ranks for fact in facts):
+        notes.append(f"RANKS={request.ranks}: a node's other GPUs stay unused; one process for all is --strategy dp")
+    if len({len(fact.gpus) for fact in facts}) > 1:
+        counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
+        notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
+    return notes
+
+
+def _node_plan(job: _Job, node_rank: int) -> NodePlan:
+    fact, program, places = job.facts[node_rank], job.request.program, job.places
+    environment = _environment(job, fact)
     container = None
     if fact.container:
-        own_code, secrets = request.program.script is not None, places.secrets is not None
-        container = describe(name, fact.name, fact.container, fact.gpus, code=own_code, secrets=secrets)
+        own_code, secrets = program.script is not None, places.secrets is not None
+        container = describe(job.name, fact.name, fact.container, fact.gpus, code=own_code, secrets=secrets)
         environment |= container.environment(fact.container, fact.gpus, checks=own_code)
     else:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(fact.gpus)  # also none: what is not planned is not used
@@ -290,18 +292,64 @@ def _node_plan(
         interface=fact.interface,
         image=fact.container.digest if fact.container else None,
         node_rank=node_rank,
-        first_rank=sum(ranks[:node_rank]),
-        ranks=ranks[node_rank],
+        first_rank=sum(job.ranks[:node_rank]),
+        ranks=job.ranks[node_rank],
         devices=fact.gpus,
         working_folder=str(places.code),
         environment=environment,
-        argv=_torchrun(facts, ranks, node_rank, head.address, port, places),
+        argv=_torchrun(job, node_rank),
         container=container,
     )
 
 
+def _environment(job: _Job, fact: NodeFacts) -> dict[str, str]:
+    """Return the variables of a node's ranks: of two with one name, the later one wins."""
+    return {**_tuning(job, fact), **_own_variables(job, fact)}
+
+
+def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
+    """Return the variables that the user and the inventory may set too; the inventory's choice wins over the user's."""
+    return {
+        **(fact.container.comm_env if fact.container else {}),
+        "GLOO_SOCKET_IFNAME": fact.interface,
+        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
+        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
+        "OMP_NUM_THREADS": str(max(1, fact.cores // job.processes_on_machine_of(fact))),
+        "PYTHONFAULTHANDLER": "1",
+        **{key: value for key, value in job.request.environment.items() if key in TUNABLE},
+        **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
+    }
+
+
+def _own_variables(job: _Job, fact: NodeFacts) -> dict[str, str]:
+    """Return the variables that are the job's own, which nobody may override."""
+    places, program = job.places, job.request.program
+    variables = {
+        "PYTHONUNBUFFERED": "1",
+        "RUN_DIR": str(places.run),
+        # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
+        "DATA_DIR": job.own_data if job.own_data and program.script else str(places.data),
+        "CHECKPOINT_DIR": str(places.checkpoints),
+        "RINGMASTER_JOB": job.name,
+        "RINGMASTER_NODE": fact.name,
+        "RINGMASTER_BACKEND": job.backend,
+        # The GPUs that must be there. An inventory that says gloo itself means to do without, should they not be.
+        "RINGMASTER_GPUS": "0" if job.backend_chosen and job.backend == GLOO else str(len(fact.gpus)),
+        **_program_words(program, places),
+    }
+    if job.own_processes:
+        variables[OWN_PORT] = str(job.port + 1)
+    if job.resumes:
+        variables["RINGMASTER_RESUME"] = "1"
+    if job.own_data:
+        variables["RINGMASTER_DATA"] = job.own_data
+    if places.secrets:
+        variables["RINGMASTER_SECRETS"] = str(places.secrets)
+    return variables
+
+
 def _program_words(program: Program, places: Places) -> dict[str, str]:
-    """The program for `on_node/rank.py`, in the environment: torchrun would rewrite `$$` and `${local_rank}`."""
+    """Return the program for `on_node/rank.py`, in variables: torchrun would rewrite `$$` and `${local_rank}`."""
     words = {
         PROGRAM: encoded(shlex.join([str(places.python), *program.words(places.code)])),
         ARGUMENTS: encoded(shlex.join(program.arguments)),
@@ -311,19 +359,18 @@ def _program_words(program: Program, places: Places) -> dict[str, str]:
     return words
 
 
-def _torchrun(
-    facts: Sequence[NodeFacts], ranks: Sequence[int], node_rank: int, head: str, port: int, places: Places
-) -> tuple[str, ...]:
-    """The node's agent. Static rendezvous: the node rank is the inventory's order, not who came first."""
+def _torchrun(job: _Job, node_rank: int) -> tuple[str, ...]:
+    """Return the agent's command. Static rendezvous: node ranks follow the inventory, not the order of arrival."""
+    places = job.places
     return (
         *places.agent,
-        f"--nnodes={len(facts)}",
-        f"--nproc-per-node={ranks[node_rank]}",
+        f"--nnodes={len(job.facts)}",
+        f"--nproc-per-node={job.ranks[node_rank]}",
         f"--node-rank={node_rank}",
-        f"--master-addr={head}",
-        f"--master-port={port}",
+        f"--master-addr={job.facts[0].address}",
+        f"--master-port={job.port}",
         # Without it the agent advertises its host name, which the others may not be able to resolve.
-        f"--local-addr={facts[node_rank].address}",
+        f"--local-addr={job.facts[node_rank].address}",
         "--no-python",
         str(places.python),
         "-IS",  # the rank's parent needs no site-packages: 10 ms instead of 40

@@ -27,48 +27,52 @@ class Program:
     """The user's script, below `root`; None is the bundled trainer."""
 
     def words(self, code: Path) -> tuple[str, ...]:
-        """What follows the Python interpreter where the code root is at `code`: `-u script.py`, or `-u -m trainer`."""
+        """Return the words after the interpreter's: `-u script.py`, or `-u -m trainer`.
+
+        Args:
+            code: where the code root is on the node.
+        """
         if self.script is None:
             return ("-u", "-m", TRAINER)
         return ("-u", str(code / self.script.relative_to(self.root)))
 
 
 def bundled(arguments: tuple[str, ...]) -> Program:
-    """The bundled trainer."""
+    """Return the bundled trainer."""
     return Program(arguments=arguments, root=ROOT)
 
 
 def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "") -> Program:
-    """The user's Python file.
+    """Return the user's Python file as a program.
 
     Args:
         path: absolute, or relative to where the user is.
-        launch_style: "1" the script parses `--local-rank`, "0" it doesn't, "" look into it.
+        launch_style: "1": the script parses `--local-rank`; "0": it doesn't; "": find out from the script.
 
     Raises:
-        RingmasterError: no such file, not a file, or not Python.
+        RingmasterError: there is no such file, or it is no file, or no Python.
     """
     script = path.absolute()
     if not script.is_file():
-        what = "is a folder, not a script" if script.is_dir() else "no such file"
-        raise RingmasterError(f"SCRIPT: {path}: {what}; give the path of a Python file")
+        reason = "is a folder, not a script" if script.is_dir() else "no such file"
+        raise RingmasterError(f"SCRIPT: {path}: {reason}; give the path of a Python file")
     tree = _parse(script)
-    found = local_rank_flag(script, tree) if launch_style != "0" else ""
+    flag = local_rank_flag(script, tree) if launch_style != "0" else ""
     return Program(
         arguments=arguments,
-        local_rank_flag=found or (_LOCAL_RANK_FLAGS[0] if launch_style == "1" else ""),
+        local_rank_flag=flag or (_LOCAL_RANK_FLAGS[0] if launch_style == "1" else ""),
         root=code_root(script),
         script=script,
     )
 
 
 def code_root(script: Path) -> Path:
-    """The git top level that holds `script`, else its folder."""
+    """Return the git top level that holds `script`, else its folder."""
     return next((folder for folder in script.parents if (folder / ".git").exists()), script.parent)
 
 
 def local_rank_flag(script: Path, tree: ast.Module) -> str:
-    """The spelling of the local-rank option that the script, or a module beside it that it imports, declares."""
+    """Return the spelling of the local-rank option that the script declares, or a module beside it that it imports."""
     declared: set[str] = set()
     waiting, seen = [(script.parent, tree)], {script}
     while waiting:
@@ -89,14 +93,14 @@ def _parse(script: Path) -> ast.Module:
             return ast.parse(script.read_bytes(), filename=str(script))
     except (SyntaxError, ValueError) as error:  # ValueError: a NUL byte
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        what = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise RingmasterError(f"SCRIPT: {script}{line}: not Python ({what}); mend it or give another file") from error
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise RingmasterError(f"SCRIPT: {script}{line}: not Python ({reason}); fix it or give another file") from error
     except OSError as error:
         raise RingmasterError(f"SCRIPT: {script}: can't be read ({error.strerror})") from error
 
 
 def _declared_options(module: ast.Module) -> set[str]:
-    """Option strings given to `add_argument(…)`, `option(…)` and their like."""
+    """Return the option strings given to `add_argument(…)`, `option(…)` and the like."""
     calls = (node for node in ast.walk(module) if isinstance(node, ast.Call))
     return {
         word.value
@@ -107,7 +111,12 @@ def _declared_options(module: ast.Module) -> set[str]:
 
 
 def _modules_beside(top: Path, own: Path, module: ast.Module) -> Iterator[Path]:
-    """Files below `top`, the script's folder, that `module`, which is in folder `own`, may import."""
+    """Yield the files that a module may import.
+
+    Args:
+        top: the script's folder; only files below it count.
+        own: the folder that the module is in.
+    """
     for node in ast.walk(module):
         names, folder = [], top
         if isinstance(node, ast.Import):

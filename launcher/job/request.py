@@ -1,4 +1,4 @@
-"""What the user asked for, checked for form; the machines are not looked at."""
+"""A request: what the user asks for. Pure: nothing here looks at the machines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,18 +23,22 @@ class Request:
     ranks: int | None = None
     """Processes per node; None: one for each GPU, or as the inventory says."""
     strategy: str = ""
-    """The bundled trainer's; empty for scripts, and where its arguments are no good."""
+    """The bundled trainer's `--strategy`; empty for scripts, and where the trainer's arguments are wrong."""
     program: Program
     data: Path | None = None
     """The user's own copy of the data set."""
     secrets: Path | None = None
-    """A file of `KEY=value` lines, for the program's environment and nobody else's eyes."""
+    """A file of `KEY=value` lines, which only the program sees, in its environment."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables the user has set: they win over the plan's own choice for `TUNABLE` ones."""
+    """Variables that the user has set; those in `plan.TUNABLE` win over the plan's own choice."""
 
 
 def choose_nodes(nodes: Sequence[T], wanted: int | None) -> Sequence[T]:
-    """The first `wanted` of the inventory's nodes, in its order."""
+    """Return the first `wanted` of the inventory's nodes, in its order.
+
+    Raises:
+        RingmasterError: the inventory has fewer.
+    """
     if wanted is None:
         return nodes[:DEFAULT_NODES]
     if wanted > len(nodes):

@@ -1,4 +1,4 @@
-"""What this machine can tell of nodes that are processes on it, and the checks before anything starts."""
+"""The facts of nodes that are processes of this machine, and preflight checks of it."""
 
 import os
 import subprocess
@@ -12,10 +12,10 @@ from launcher.local import machine
 
 
 def gather(hosts: Sequence[Host]) -> list[NodeFacts]:
-    """The facts of each host, in order; `gpus` is the whole machine's, not yet shared out.
+    """Return the facts of each host, in order; `gpus` are the whole machine's, not yet shared out.
 
     Raises:
-        RingmasterError: a node's runtime is not `process`, or its address is not this machine's.
+        RingmasterError: a node's runtime is not `process`, or its address or network interface is not this machine's.
     """
     gpus, cores = machine.gpus(os.environ), machine.cores()
     facts = []
@@ -35,7 +35,7 @@ def gather(hosts: Sequence[Host]) -> list[NodeFacts]:
         if interface not in machine.interfaces():
             raise RingmasterError(
                 f"{host.name}: this machine has no network interface '{interface}'; "
-                f"it has {', '.join(machine.interfaces())}: mend ringmaster_interface"
+                f"it has {', '.join(machine.interfaces())}: fix ringmaster_interface"
             )
         facts.append(
             NodeFacts(
@@ -51,10 +51,14 @@ def gather(hosts: Sequence[Host]) -> list[NodeFacts]:
     return facts
 
 
-def refuse_unseen_gpus(made: Plan) -> None:
-    """Never train on the CPU in silence where the plan counts GPUs; an inventory's own `backend: gloo` means it."""
-    devices = sorted({device for node in made.nodes for device in node.devices})
-    if not devices or (made.backend_chosen and made.backend == GLOO):
+def refuse_unseen_gpus(plan: Plan) -> None:
+    """Never train on the CPU in silence where the plan counts GPUs, unless the inventory itself says `backend: gloo`.
+
+    Raises:
+        RingmasterError: torch doesn't see the planned GPUs.
+    """
+    devices = sorted({device for node in plan.nodes for device in node.devices})
+    if not devices or (plan.backend_chosen and plan.backend == GLOO):
         return
     answer = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.cuda.device_count(), torch.version.cuda)"],

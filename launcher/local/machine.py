@@ -1,4 +1,4 @@
-"""Facts about the machine the launcher runs on: cores, GPUs, addresses, ports."""
+"""Facts about the machine that the launcher runs on: cores, GPUs, addresses, ports."""
 
 import errno
 import os
@@ -16,16 +16,16 @@ LOOPBACK = "127.0.0.1"
 
 
 def cores() -> int:
-    """How many cores this process may run on."""
+    """Return how many cores this process may run on."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Device ids (indices or UUIDs) of the GPUs this machine may use, in order.
+    """Return the device ids (indices or UUIDs) of the GPUs that this machine may use, in order.
 
-    `CUDA_VISIBLE_DEVICES`, where it is set, has chosen already. Without NVIDIA's tool there is no GPU.
+    Where `CUDA_VISIBLE_DEVICES` is set, it has chosen already. Without NVIDIA's tool there is no GPU.
     """
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
@@ -42,7 +42,7 @@ def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_this_machine(address: str) -> bool:
-    """Whether `address` (a name or an IP) is one of this machine's own: only those can be bound."""
+    """Return whether `address` (a name or an IP) is one of this machine's own: only those can be bound."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -53,7 +53,7 @@ def is_this_machine(address: str) -> bool:
 
 
 def interface_of(address: str) -> str:
-    """Name of the network interface that carries `address`; the loopback's where that can't be told."""
+    """Return the name of the network interface that has `address`; the loopback's name if that is unknown."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     if address.startswith("127."):
         return loopback
@@ -63,25 +63,33 @@ def interface_of(address: str) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return loopback
-    found = re.match(r"\d+:\s+([^\s@:]+)", answer.stdout)
-    return found[1] if found else loopback
+    match = re.match(r"\d+:\s+([^\s@:]+)", answer.stdout)
+    return match[1] if match else loopback
 
 
 def interfaces() -> list[str]:
-    """The names of this machine's network interfaces."""
+    """Return the names of this machine's network interfaces."""
     return [name for _, name in socket.if_nameindex()]
 
 
 def free_port(address: str) -> int:
-    """A TCP port for the rendezvous that can be bound at `address` now, as can the next. Raises as `first_free`."""
+    """Return a TCP port for the rendezvous. It can be bound at `address` now, and so can the next port.
+
+    Raises:
+        RingmasterError: no port is free, or `address` can't be bound on this machine.
+    """
     return first_free(lambda port: port_is_free(address, port) and port_is_free(address, port + 1), address)
 
 
 def port_is_free(address: str, port: int) -> bool:
-    """Whether a server could listen at (address, port), and on all addresses as torch's store does."""
+    """Return whether a server could listen at (address, port), and on all addresses as torch's store does.
+
+    Raises:
+        RingmasterError: `address` can't be bound on this machine.
+    """
     for place in (address, ""):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            # As the store does: a connection in TIME_WAIT is no reason to refuse, a listener is.
+            # As the store does: a listener takes the port, a connection in TIME_WAIT doesn't.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((place, port))
@@ -97,7 +105,11 @@ def port_is_free(address: str, port: int) -> bool:
 
 
 def holds_connection(pid: int, port: int) -> bool:
-    """Whether process `pid` has a TCP socket with `port` at either end (Linux; elsewhere True, for want of knowing)."""
+    """Return whether process `pid` has a TCP socket with `port` at either end; True if that is unknown (not Linux).
+
+    Raises:
+        OSError: the process has ended.
+    """
     if sys.platform != "linux":
         return True
     inodes = set()

@@ -14,45 +14,46 @@ from launcher.local.machine import holds_connection
 from launcher.on_node.rank import die_with_parent
 
 _LABEL = "RINGMASTER_LABEL"
-"""In the environment of every process of a job: by it the last one is found, whatever its name or session."""
+"""In the environment of every process of a job. It finds the last one, whatever its name or session."""
 _OF_MAKE = frozenset({"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"})
 
 
 class ProcessNode:
-    """A running node. `ranks` fills with the process ids of its ranks' parents as they report."""
+    """A running node. The follower fills `ranks` with the process ids of the ranks' parents as they report."""
 
     def __init__(self, plan: NodePlan, port: int, process: "subprocess.Popen[bytes]") -> None:
         self.plan = plan
         self.ranks: dict[int, int] = {}
-        self.lost: str | None = None  # a process of this machine can't be
+        self.lost: str | None = None  # never: a process of this machine can't be lost
         self._port = port
         self._process = process
 
     def fileno(self) -> int:
+        """Return the descriptor of the node's output."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     def read(self) -> bytes:
-        """What it printed since; empty at the end."""
+        """Return what the node has printed since the last call; empty at the end of its output."""
         return os.read(self.fileno(), 1 << 16)
 
     def poll(self) -> int | None:
-        """The agent's exit code (negative: signal), None while it runs."""
+        """Return the agent's exit code (negative: signal), None while it runs."""
         return self._process.poll()
 
     def joined(self) -> bool:
-        """Whether the agent has come to the rendezvous."""
+        """Return whether the agent has come to the rendezvous."""
         try:
             return bool(self.ranks) or holds_connection(self._process.pid, self._port)
         except OSError:  # it ended just now
             return False
 
     def out_of_memory(self) -> str | None:
-        """Nothing here tells: the kernel's log says what it killed, to root."""
+        """Return None: only the kernel's log says what the kernel killed, and only root may read it."""
         return None
 
     def signal_ranks(self, signum: int, only: int | None = None) -> None:
-        """Hand a signal to every rank's program, or to that of one rank."""
+        """Hand a signal to the program of every rank, or to that of one rank."""
         for rank, pid in self.ranks.items():
             if only in (None, rank):
                 with suppress(ProcessLookupError):
@@ -78,12 +79,14 @@ class ProcessRuntime:
     survives = False
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Args: environment: the user's own, which every process inherits."""
+        """Args:
+        environment: the user's own, which every process inherits.
+        """
         self._label = uuid.uuid4().hex
         self._inherited = {key: value for key, value in environment.items() if not _private(key)}
 
     def start(self, nodes: Sequence[NodePlan], port: int) -> list[ProcessNode]:
-        """Start every node's agent; if one can't be, those before it are ended.
+        """Start every node's agent; if one can't be started, end those before it.
 
         Raises:
             NotStartedError: a program can't be started.
@@ -99,14 +102,14 @@ class ProcessRuntime:
         return started
 
     def watch(self) -> tuple[str, ...]:
-        """Nodes that are out of reach: never a process of this machine."""
+        """Return no node: a process of this machine is never out of reach."""
         return ()
 
     def release(self) -> None:
-        """Processes end with whoever started them."""
+        """Do nothing: the processes end with the launcher that started them."""
 
     def sweep(self) -> int:
-        """Kill whatever still carries the job's label; return how many there were."""
+        """Kill every process that still carries the job's label; return how many there were."""
         return sweep(f"{_LABEL}={self._label}")
 
     def _start(self, node: NodePlan, port: int) -> ProcessNode:
@@ -122,11 +125,11 @@ class ProcessRuntime:
                 preexec_fn=lambda: die_with_parent(signal.SIGTERM),
             )
         except OSError as error:
-            why = f"can't start {node.argv[0]} in {node.working_folder}: {error.strerror}"
-            raise NotStartedError(node.name, why) from error
+            reason = f"can't start {node.argv[0]} in {node.working_folder}: {error.strerror}"
+            raise NotStartedError(node.name, reason) from error
         return ProcessNode(node, port, process)
 
 
 def _private(key: str) -> bool:
-    """Variables that are between make and the launcher, no business of the user's program."""
+    """Return whether a variable is between make and the launcher, and no business of the user's program."""
     return key in _OF_MAKE or key.startswith(("RM_", "RINGMASTER_"))

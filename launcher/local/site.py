@@ -30,41 +30,46 @@ class LocalSite:
 
     @property
     def versions(self) -> str:
+        """The versions of Python, torch and torchvision here."""
         python = ".".join(str(part) for part in sys.version_info[:3])
-        found = {name: _version(name) for name in ("torch", "torchvision")}
-        return f"Python {python}, " + ", ".join(f"{name} {version}" for name, version in found.items())
+        packages = [f"{name} {_version(name)}" for name in ("torch", "torchvision")]
+        return ", ".join([f"Python {python}", *packages])
 
-    def plan(self, folder: JobFolder, asked: Request, *, resumes: bool) -> Plan:
+    def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
         """Plan the job on this machine's cores and GPUs.
 
         Raises:
             RingmasterError: the inventory doesn't fit this machine.
         """
-        found = gather(self._hosts)
-        settings = found[0].settings
+        machine_facts = gather(self._hosts)
+        settings = machine_facts[0].settings
         for name in ("gpus", "data_dir"):
-            if len({str(fact.settings.get(name)) for fact in found}) > 1:
+            if len({str(fact.settings.get(name)) for fact in machine_facts}) > 1:
                 raise RingmasterError(
                     f"ringmaster_{name} differs between nodes, but they are one machine; give one value"
                 )
-        gpus = str(settings["gpus"]) if "gpus" in settings and asked.gpus == "all" else asked.gpus
+        gpus = str(settings["gpus"]) if "gpus" in settings and request.gpus == "all" else request.gpus
         places = Places(
             run=folder.path,
             data=Path(settings.get("data_dir", ROOT / "data")),
-            own_data=asked.data,
+            own_data=request.data,
             checkpoints=folder.checkpoints,
-            code=asked.program.root,
-            secrets=asked.secrets,
+            code=request.program.root,
+            secrets=request.secrets,
             rank_program=ON_NODE / "rank.py",
             python=Path(sys.executable),
             agent=(str(Path(sys.executable).with_name("torchrun")),),
         )
-        facts = with_shared_gpus(found, gpus)
+        facts = with_shared_gpus(machine_facts, gpus)
         port = machine.free_port(facts[0].address)
-        return make_plan(folder.name, asked, facts, places, port, resumes=resumes)
+        return make_plan(folder.name, request, facts, places, port, resumes=resumes)
 
     def prepare(self, plan: Plan) -> None:
-        """Processes on this machine need torch; whoever only controls a cluster never installs it."""
+        """Install torch, which processes of this machine need; a machine that only controls a cluster never gets it.
+
+        Raises:
+            RingmasterError: torch can't be installed or is missing, or doesn't see the planned GPUs.
+        """
         if Path(sys.prefix) == _VENV:
             code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
             if code != 0:
@@ -74,13 +79,14 @@ class LocalSite:
                 f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
                 exit_code=ExitCode.NOT_STARTED,
             )
-        if plan.script is not None:  # the bundled trainer looks for itself, without another import of torch
+        if plan.script is not None:  # the bundled trainer checks this itself, without another import of torch
             refuse_unseen_gpus(plan)
 
-    def place(self, plan: Plan, folder: JobFolder, asked: Request) -> None:
-        """Everything is here already."""
+    def place(self, plan: Plan, folder: JobFolder, request: Request) -> None:
+        """Do nothing: everything is here already."""
 
     def job(self, _plan: Plan, _folder: JobFolder) -> "LocalJob":
+        """Return the job as it runs and ends."""
         return LocalJob()
 
 
@@ -93,10 +99,11 @@ class LocalJob:
         self.runtime = ProcessRuntime(os.environ)
 
     def collect(self, outcome: Outcome) -> Outcome:
+        """Return the outcome as it is: what the job has written is here already."""
         return outcome
 
     def finish(self, outcome: Outcome) -> None:
-        """Nothing of the job is anywhere else."""
+        """Do nothing: nothing of the job is anywhere else."""
 
 
 def _version(package: str) -> str:

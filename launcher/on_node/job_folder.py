@@ -1,9 +1,9 @@
-"""A job's folder on a node: made, looked at, closed. Runs there, as `python3 -c <this file> VERB …`.
+"""Create, describe and close a job's folder on a node. Runs there, as `python3 -c <this file> VERB …`.
 
-Stands alone: the standard library of Python 3.9, no sibling imports. It prints one JSON object; exit code 3 and a line
-on standard error where it refuses.
+It stands alone: only the standard library of Python 3.9, no sibling imports. It prints one JSON object; if it refuses,
+it prints a line on standard error and exits with 3.
 
-<job_dir>/<name>/  plan.json · node (its name in the plan) · token (of whoever made it)
+<job_dir>/<name>/  plan.json · node (its name in the plan) · token (of the launcher that created it)
                    run/ (RUN_DIR) · home/ · code/ (the user's) · secrets
                    collected (its results were fetched) · stopped (somebody stopped it) · summary.json, log (at its end)
 """
@@ -21,21 +21,27 @@ from collections.abc import Callable
 from typing import Any
 
 KEPT = 10
-"""So many jobs that ended, and whose results were fetched, keep their folders; older ones go."""
+"""How many jobs that ended, and whose results were fetched, keep their folders; older ones are removed."""
 _OF_THE_RUN = ("code", "home", "secrets")
-"""What nobody needs any more once a job has ended."""
+"""What nobody needs once a job has ended."""
 _TAIL = 1 << 16
-_WHOSE = "token"
+_LAUNCHER = "token"
+"""The file that says which launcher a folder belongs to."""
 
 
 class RefusedError(Exception):
-    """The message says why, and what to do."""
+    """The request is refused; the message says why, and what to do."""
 
 
 def prepare(job_dir: str, name: str, owner: str, data_dir: str, token: str) -> dict[str, Any]:
-    """Make the job's folder, with the files of the tar on standard input in it.
+    """Create the job's folder, with the files of the tar on standard input in it.
 
-    `owner` is `uid:gid`; `token` says whose folder it is, until the job runs.
+    Args:
+        owner: `uid:gid`.
+        token: says which launcher the folder belongs to, until the job runs.
+
+    Raises:
+        RefusedError: the job exists already, or the folder of jobs doesn't.
     """
     folder = os.path.join(job_dir, name)
     try:
@@ -43,12 +49,12 @@ def prepare(job_dir: str, name: str, owner: str, data_dir: str, token: str) -> d
     except FileExistsError:
         raise RefusedError(f"there is a job {name} on this node already; choose another NAME") from None
     except FileNotFoundError:
-        raise RefusedError(f"{job_dir} is not there; make provision makes it") from None
+        raise RefusedError(f"{job_dir} does not exist; make provision creates it") from None
     try:
         for below in ("run", "run/checkpoints", "home"):
             os.makedirs(os.path.join(folder, below), 0o700)
         os.makedirs(os.path.join(job_dir, ".cache"), 0o700, exist_ok=True)
-        with open(os.path.join(folder, _WHOSE), "w") as file:
+        with open(os.path.join(folder, _LAUNCHER), "w") as file:
             file.write(token)
         own = os.path.join(data_dir, "own")  # mounted in every container
         os.makedirs(own, 0o700, exist_ok=True)
@@ -67,7 +73,7 @@ def discard(job_dir: str, name: str, token: str) -> dict[str, Any]:
     """Remove the folder of a job that never ran, if it is the caller's own."""
     folder = os.path.join(job_dir, name)
     try:
-        with open(os.path.join(folder, _WHOSE)) as file:
+        with open(os.path.join(folder, _LAUNCHER)) as file:
             ours = file.read() == token
     except OSError:
         ours = False
@@ -77,7 +83,7 @@ def discard(job_dir: str, name: str, token: str) -> dict[str, Any]:
 
 
 def mark(job_dir: str, name: str, what: str) -> dict[str, Any]:
-    """Put an empty file `what` into the job's folder."""
+    """Create an empty file `what` in the job's folder."""
     folder = os.path.join(job_dir, name)
     if os.path.isdir(folder):
         with open(os.path.join(folder, what), "w"):
@@ -86,7 +92,10 @@ def mark(job_dir: str, name: str, what: str) -> dict[str, Any]:
 
 
 def close(job_dir: str, name: str) -> dict[str, Any]:
-    """The job has ended and its results were fetched: keep what the tar brings (summary, log), drop what only ran."""
+    """Close a job that has ended and whose results were fetched.
+
+    The tar's files (summary, log) are added; what only the run needed is removed.
+    """
     folder = os.path.join(job_dir, name)
     if not os.path.isdir(folder):
         return {}
@@ -101,13 +110,13 @@ def close(job_dir: str, name: str) -> dict[str, Any]:
 
 
 def jobs(job_dir: str) -> dict[str, Any]:
-    """Every job that has a folder here."""
-    found = {}
+    """Describe every job that has a folder here."""
+    known = {}
     for name in sorted(os.listdir(job_dir)) if os.path.isdir(job_dir) else []:
         folder = os.path.join(job_dir, name)
         if name.startswith(".") or not _has(folder, "plan.json"):
             continue
-        found[name] = {
+        known[name] = {
             "node": _text(os.path.join(folder, "node")),
             "made_at": os.stat(os.path.join(folder, "plan.json")).st_mtime,
             "collected": _has(folder, "collected"),
@@ -115,7 +124,7 @@ def jobs(job_dir: str) -> dict[str, Any]:
             "summary": _json(os.path.join(folder, "summary.json")),
             "last": _last_record(os.path.join(folder, "run", "metrics.jsonl")),
         }
-    return {"jobs": found, "time": time.time()}
+    return {"jobs": known, "time": time.time()}
 
 
 def _has(folder: str, name: str) -> bool:
@@ -141,7 +150,7 @@ def _json(path: str) -> Any:
 def _last_record(path: str) -> Any:
     """The last whole line of a metrics.jsonl that has a step."""
     try:
-        # The job's own: it may be anything, and a pipe would keep whoever opens it.
+        # The job wrote it, so it may be anything; opening a pipe would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -162,13 +171,13 @@ def _last_record(path: str) -> Any:
 
 
 def _unpack(folder: str) -> None:
-    """Write the tar's files and links: only below `folder`, and through no link."""
+    """Write the tar's files and links, only below `folder`, and never through a link."""
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
         for member in tar:
             path = os.path.normpath(member.name)
             leads = os.path.normpath(os.path.join(os.path.dirname(path), member.linkname)) if member.issym() else ""
-            known = member.isfile() or member.isdir() or member.issym()
-            if path.startswith(("/", "..")) or not known or leads.startswith(("/", "..")):
+            supported = member.isfile() or member.isdir() or member.issym()
+            if path.startswith(("/", "..")) or not supported or leads.startswith(("/", "..")):
                 raise RefusedError(f"{member.name!r} can't be put into a job's folder")
             target = os.path.join(folder, path)
             if member.isdir():
@@ -191,7 +200,7 @@ def _unpack(folder: str) -> None:
 
 
 def _give(top: str, owner: str, deep: bool = True) -> None:
-    """Let the container's user own it, where that is not who we are."""
+    """Give it to the container's user, unless that is who we are."""
     uid, gid = (int(part) for part in owner.split(":"))
     if os.geteuid() != 0 or uid == 0:
         return
@@ -221,7 +230,7 @@ VERBS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main(words: list[str]) -> int:
-    """Do what the words say; return the exit code."""
+    """Run the verb in `words`; return the exit code."""
     try:
         print(json.dumps(VERBS[words[0]](*words[1:])))
     except RefusedError as error:

@@ -1,26 +1,26 @@
-"""Runs one rank's program under torchrun: labels what it prints, reports how it ends, leaves nothing behind.
+"""Run one rank's program under torchrun: label what it prints, report how it ends, leave nothing behind.
 
-torchrun starts this file once per rank (`--no-python`), also inside a container, so it stands alone: the
-standard library, no sibling imports. Why a parent process instead of code inside the program: the program stays
-exactly what `python script.py` would run, and a crash of the interpreter (SIGSEGV, SIGKILL) is still reported.
+torchrun starts this file once per rank (`--no-python`), also inside a container, so it stands alone: only the standard
+library, no sibling imports. It is a parent process instead of code inside the program, because then the program is
+exactly what `python script.py` would run, and even a crash of the interpreter (SIGSEGV, SIGKILL) is reported.
 
-The program comes in the environment, as shell words, because torchrun rewrites `$$` and `${local_rank}` in arguments:
+The environment names the program, as shell words, because torchrun rewrites `$$` and `${local_rank}` in arguments:
 
 - RINGMASTER_PROGRAM: interpreter, its options and the script
 - RINGMASTER_ARGUMENTS: the script's arguments
 - RINGMASTER_LOCAL_RANK_FLAG: `--local-rank` or `--local_rank` for launch-style scripts, else empty
-- RINGMASTER_OWN_PORT: a port for a program that may start processes of its own: they meet there, for the store at
+- RINGMASTER_OWN_PORT: a port for a program that may start processes of its own: they meet there, because the store at
   torchrun's port knows only torchrun's ranks
 - RINGMASTER_SECRETS: a file of `KEY=value` lines for the program's environment; in what it prints, values are masked
-- RINGMASTER_CHECK_GPUS: 1 refuses to start it where fewer GPUs than RINGMASTER_GPUS are there, or their driver is too
+- RINGMASTER_CHECK_GPUS: 1 refuses to start it if there are fewer GPUs than RINGMASTER_GPUS, or if their driver is too
   old for RINGMASTER_CUDA
 
-What it prints is a stream of frames, one a line, each short enough (PIPE_BUF) to reach a pipe unmixed:
+It prints a stream of frames, one a line, each short enough (PIPE_BUF) to reach a pipe without being mixed up:
 
 - RS rank `|` text: a whole line of the program
-- RS rank `+` text: a piece of a line that goes on in the rank's next frame
+- RS rank `+` text: a piece of a line that continues in the rank's next frame
 - RS rank `!` JSON: an event, {"event": "started", "pid"} or {"event": "exited", "exit_code", "signal", "error_at"},
-  the latter with "refused": true where the GPUs were the reason not to start it
+  the latter with "refused": true if it was not started because of the GPUs
 """
 
 import ctypes
@@ -46,40 +46,40 @@ GPUS, CHECK_GPUS, CUDA = "RINGMASTER_GPUS", "RINGMASTER_CHECK_GPUS", "RINGMASTER
 
 _AS_HEX = "hex:"
 _FIRST_TO_GO = "500"
-"""As the kernel's choice goes: as if it had half of all the memory more than it has."""
+"""For the out-of-memory killer it counts as if it held half of all memory on top of its own."""
 _PIECE_BYTES = 4000  # PIPE_BUF is 4096 on Linux; room for the frame's head
-_LONGEST_LINE_BYTES = 1 << 20  # whoever prints more without a newline gets one, rather than all our memory
+_LONGEST_LINE_BYTES = 1 << 20  # a longer line is cut here, so that it can't take all our memory
 _PROGRESS_SECONDS = 1.0  # a progress bar redraws its line many times a second; keep one a second
 _ERROR_START = b"Traceback (most recent call last)"
 _ABORT_STARTS = (b"Fatal Python error", b"terminate called")
 _AFTERMATH_SECONDS = 5.0
-"""An abort so soon after a traceback is most often its consequence; trouble began with the traceback."""
+"""An abort this soon after a traceback is most likely its consequence: the trouble began with the traceback."""
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _USAGE, _NOT_STARTED, _NO_PROGRAM = 2, 3, 127  # exit codes: Ringmaster's own two, and the shell's
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# What the job itself sets, or what steers the program before it begins: no place for a secret.
+# What the job itself sets, or what steers the program before it begins; a secret must not replace it.
 _TAKEN = re.compile(
     r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|(RUN|DATA|CHECKPOINT)_DIR|HOME|PATH|OMP_NUM_THREADS"
     r"|(CUDA|NVIDIA)_VISIBLE_DEVICES|(MASTER_|RINGMASTER_|TORCHELASTIC_|NCCL_|GLOO_|PYTHON).*"
     r"|LD_(PRELOAD|AUDIT|LIBRARY_PATH)"
 )
-_SHORTEST_MASKED = 4  # shorter ones are in every other line, and tell nothing
+_SHORTEST_MASKED = 4  # shorter values occur in every other line, so masking them would hide nothing
 _MASK = b"***"
 
 
 def die_with_parent(signum: int = signal.SIGKILL) -> None:
-    """Ask Linux to send this process `signum` when its parent dies; elsewhere do nothing."""
+    """Ask Linux to send this process `signum` when its parent dies; do nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
 
 
 def parse_secrets(text: bytes) -> dict[str, str]:
-    """The variables in a secrets file: `KEY=value` lines, of which the value is every byte after the first `=`.
+    """Return the variables of a secrets file: `KEY=value` lines; the value is every byte after the first `=`.
 
     Raises:
-        ValueError: says what is wrong in which line, and nothing of what stands there.
+        ValueError: a line is wrong; the message names the line, but nothing of its content.
     """
     secrets: dict[str, str] = {}
     for number, line in enumerate(text.split(b"\n"), 1):
@@ -93,7 +93,7 @@ def parse_secrets(text: bytes) -> dict[str, str]:
                 f"line {number}: its KEY is one that Ringmaster, torchrun or the system sets; choose another"
             )
         if key in secrets:
-            raise ValueError(f"line {number}: its KEY stands in an earlier line too")
+            raise ValueError(f"line {number}: its KEY is in an earlier line too")
         if "\r" in value or "\0" in value:
             raise ValueError(f"line {number} holds a carriage return or a zero byte; save it with Unix line ends")
         secrets[key] = value
@@ -101,23 +101,21 @@ def parse_secrets(text: bytes) -> dict[str, str]:
 
 
 class Masker:
-    """Puts `***` in the place of each secret in a line."""
+    """Replaces each secret in a line with `***`."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = sorted(
-            {os.fsencode(each) for each in secrets if len(each.strip()) >= _SHORTEST_MASKED}, key=len, reverse=True
-        )
-        # The longest first: one may be the beginning of another.
+        masked = {os.fsencode(each) for each in secrets if len(each.strip()) >= _SHORTEST_MASKED}
+        values = sorted(masked, key=len, reverse=True)  # the longest first: one may be the beginning of another
         self._pattern = re.compile(b"|".join(map(re.escape, values))) if values else None
         self.overlap = len(values[0]) - 1 if values else 0
-        """So many bytes at a text's end may be the beginning of a secret."""
+        """How many bytes at the end of a text may be the beginning of a secret."""
 
     def __call__(self, text: bytes) -> bytes:
         return self._pattern.sub(_MASK, text) if self._pattern else text
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines; `\\r` redraws are thinned to one a second, the last always kept."""
+    """Splits a byte stream into lines; of `\\r` redraws it keeps one a second, and always the last."""
 
     def __init__(self, mask: Masker | None = None) -> None:
         self._mask = mask or Masker()
@@ -132,12 +130,12 @@ class LineSplitter:
             self._redraw = b""
             yield line.rstrip(b"\r").rpartition(b"\r")[2]
         if len(self._partial) > _LONGEST_LINE_BYTES:
-            # Masked before the cut, which could go through a secret; what may be the beginning of one stays.
+            # Mask before cutting, because the cut may go through a secret; keep what may be the beginning of one.
             masked = self._mask(self._partial)
             end = len(masked) - self._mask.overlap
             yield masked[:end]
             self._partial = masked[end:]
-        # Bars are drawn as "\rtext" or as "text\r"; a last \r stays, for it may be half of a Windows line end.
+        # Bars are drawn as "\rtext" or as "text\r"; a final \r stays, since it may be half of a Windows line end.
         ended = self._partial.endswith(b"\r")
         before, redraw, rest = self._partial[: -1 if ended else None].rpartition(b"\r")
         if ended:
@@ -175,7 +173,7 @@ class Frames:
         self._write(EVENT, json.dumps({"event": name, **fields}).encode())
 
     def _write(self, kind: bytes, text: bytes) -> None:
-        # Who reads may be gone (a launcher that was killed): the program ends by other means then, not by EPIPE here.
+        # The reader may be gone (a launcher that was killed): then the program ends by other means, not by EPIPE here.
         with suppress(BrokenPipeError):
             os.write(1, self._head + kind + text + b"\n")
 
@@ -188,14 +186,14 @@ def command(environment: dict[str, str]) -> list[str]:
         words.append(f"{flag}={environment['LOCAL_RANK']}")
     own_port = environment.pop(OWN_PORT, "")
     if own_port:
-        # Otherwise torch takes every store, also one at an address of the program's own, for torchrun's, and waits for
-        # a server that nobody starts.
+        # Otherwise torch takes every store for torchrun's, even one at an address of the program's own, and waits for a
+        # server that nobody starts.
         environment |= {"MASTER_PORT": own_port, "TORCHELASTIC_USE_AGENT_STORE": "False"}
     return words + shlex.split(decoded(environment.pop(ARGUMENTS, "")))
 
 
 def encoded(words: str) -> str:
-    """Words as they can stand in a variable of a container: engines keep no bytes that aren't UTF-8."""
+    """Return words in a form that a container's variable can hold: engines don't keep bytes that aren't UTF-8."""
     content = os.fsencode(words)
     try:
         plain = not content.decode().startswith(_AS_HEX)
@@ -205,19 +203,19 @@ def encoded(words: str) -> str:
 
 
 def decoded(words: str) -> str:
-    """What `encoded` was given."""
+    """Undo `encoded`."""
     return os.fsdecode(bytes.fromhex(words[len(_AS_HEX) :])) if words.startswith(_AS_HEX) else words
 
 
 def gpu_problem(environment: Mapping[str, str]) -> str | None:
-    """Why the planned GPUs can't be trained on, in one line; None where they can, or nobody asks."""
+    """Return in one line why the planned GPUs can't be used; None if they can, or if the check is off."""
     planned = int(environment.get(GPUS) or "0")
     if not planned or environment.get(CHECK_GPUS) != "1":
         return None
-    seen, driver, reason = _in_a_child(look_for_gpus)
-    if seen < planned:
+    count, driver, reason = _in_a_child(look_for_gpus)
+    if count < planned:
         return (
-            f"{planned} GPU(s) are planned for this node, the container sees {seen or f'none ({reason})'}: check the "
+            f"{planned} GPU(s) are planned for this node, the container sees {count or f'none ({reason})'}: check the "
             "driver on the node (nvidia-smi) and what gives its GPUs to containers (make verify); to train without "
             "them: GPUS=0"
         )
@@ -233,11 +231,11 @@ def gpu_problem(environment: Mapping[str, str]) -> str | None:
 
 
 def look_for_gpus() -> tuple[int, int, str]:
-    """How many GPUs libcuda sees, the CUDA version of its driver (13020 is 13.2), and why there are none."""
+    """Return how many GPUs libcuda sees, its driver's CUDA version (13020 is 13.2), and why there are none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        return 0, 0, "libcuda.so.1 is not there" if "No such file" in str(error) else str(error)
+        return 0, 0, "there is no libcuda.so.1" if "No such file" in str(error) else str(error)
     version, count, name = ctypes.c_int(), ctypes.c_int(), ctypes.c_char_p()
     calls = {
         "cuDriverGetVersion": ctypes.byref(version),
@@ -253,31 +251,31 @@ def look_for_gpus() -> tuple[int, int, str]:
 
 
 def _in_a_child(look: Callable[[], tuple[int, int, str]]) -> tuple[int, int, str]:
-    """Looks in a process of its own, so that no device stays open while the job runs and a crash there ends nothing."""
-    answer, question = os.pipe()
+    """Look in a child process, so that no device stays open while the job runs, and a crash there ends nothing."""
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         with suppress(Exception):
-            os.write(question, json.dumps(look()).encode())
+            os.write(write_end, json.dumps(look()).encode())
         os._exit(0)
-    os.close(question)
-    text = os.read(answer, 4096)  # written at once; nothing where the child crashed
-    os.close(answer)
+    os.close(write_end)
+    text = os.read(read_end, 4096)  # written in one piece; empty if the child crashed
+    os.close(read_end)
     os.waitpid(child, 0)
-    seen, driver, reason = json.loads(text) if text else (0, 0, "libcuda.so.1 failed")
-    return seen, driver, reason
+    count, driver, reason = json.loads(text) if text else (0, 0, "libcuda.so.1 failed")
+    return count, driver, reason
 
 
 def _prepare_child() -> None:
     die_with_parent()
-    # Where memory runs out, the kernel ends this one before torchrun, whose end would say less of the cause.
+    # If memory runs out, the kernel ends this process before torchrun, whose end would tell less about the cause.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(_FIRST_TO_GO)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
 
 
 def _end_like(returncode: int) -> None:
-    """Leave the way the program did, so that torchrun sees its exit code or signal."""
+    """End the way the program did, so that torchrun sees its exit code or signal."""
     if returncode >= 0:
         os._exit(returncode)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file, the program's own, is enough
@@ -290,12 +288,12 @@ def _end_like(returncode: int) -> None:
 def _signal_name(signum: int) -> str:
     try:
         return signal.Signals(signum).name
-    except ValueError:  # a real-time signal has no name of its own
+    except ValueError:  # real-time signals have no names
         return f"signal {signum}"
 
 
 def _relay(child: "subprocess.Popen[bytes]", frames: Frames, mask: Masker) -> float | None:
-    """Pass on the child's lines until it ends; return when (unix time) its last error began."""
+    """Pass on the child's lines until it ends; return the unix time at which its last error began."""
     splitter, error_at = LineSplitter(mask), None
     assert child.stdout is not None
     descriptor = child.stdout.fileno()
@@ -315,8 +313,8 @@ def _relay(child: "subprocess.Popen[bytes]", frames: Frames, mask: Masker) -> fl
         error_at = _trouble(data, time.time(), error_at)
         for line in splitter.feed(data, time.monotonic()):
             frames.line(line)
-        # A grandchild may hold the pipe open for ever: half a second after the program's end is enough. Asked after
-        # a read, which takes all that the pipe held: the program's last words, also where the machine stalls.
+        # A grandchild may hold the pipe open for ever: half a second after the program's end is enough. This is asked
+        # after a read, which takes all that the pipe held, so the program's last output is there even if we stall.
         if ended_at is not None and time.monotonic() - ended_at > 0.5:
             break
     for line in splitter.finish():
@@ -325,7 +323,7 @@ def _relay(child: "subprocess.Popen[bytes]", frames: Frames, mask: Masker) -> fl
 
 
 def _trouble(data: bytes, now: float, before: float | None) -> float | None:
-    """When the last error began, of which the output `data` may tell; the earlier ones the program survived."""
+    """When the last error began, if the output `data` shows one; the program survived the earlier ones."""
     if _ERROR_START in data:
         return now
     if any(start in data for start in _ABORT_STARTS) and (before is None or now - before > _AFTERMATH_SECONDS):
@@ -333,8 +331,8 @@ def _trouble(data: bytes, now: float, before: float | None) -> float | None:
     return before
 
 
-def _end_unstarted(frames: Frames, exit_code: int, why: str, **fields: Any) -> NoReturn:
-    frames.line(os.fsencode(why))
+def _end_unstarted(frames: Frames, exit_code: int, reason: str, **fields: Any) -> NoReturn:
+    frames.line(os.fsencode(reason))
     frames.event("exited", exit_code=exit_code, signal=None, error_at=time.time(), **fields)
     os._exit(exit_code)
 
@@ -350,14 +348,14 @@ def _secrets(path: str, frames: Frames) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the program of the environment and end as it ends."""
+    """Run the program that the environment names, and end as it ends."""
     environment = dict(os.environ)
     frames = Frames(environment["RANK"])
     words = command(environment)
     path = environment.pop(SECRETS, "")
     secrets = _secrets(path, frames) if path else {}
     if secrets:
-        # Into this file torch's `record` writes an exception's text, which torchrun prints as it is.
+        # torch's `record` writes an exception's text into this file, and torchrun prints it unmasked.
         environment.pop("TORCHELASTIC_ERROR_FILE", None)
     mask = Masker(secrets.values())
     frames = Frames(environment["RANK"], mask)
@@ -365,9 +363,9 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     die_with_parent()
     if problem := gpu_problem(environment):
-        # Every rank looks, as none may start; one says it for all of its node.
-        said = problem if environment.get("LOCAL_RANK") == "0" else "not started: see the node's first rank"
-        _end_unstarted(frames, _NOT_STARTED, said, refused=True)
+        # Every rank looks, since none may start; one reports it for all of its node.
+        reason = problem if environment.get("LOCAL_RANK") == "0" else "not started: see the node's first rank"
+        _end_unstarted(frames, _NOT_STARTED, reason, refused=True)
     try:
         child = subprocess.Popen(
             words,

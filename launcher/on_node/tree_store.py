@@ -1,17 +1,19 @@
-"""Builds trees of files on a node, content-addressed, and defines how a tree is described and sent.
+"""Store trees of files (code, data) on a node by their content, and define how a tree is described and sent.
 
-It runs on nodes as `python3 -IS -c <this source> <verb> ...`, so it stands alone: the standard library, Python 3.9,
-nothing but ASCII (where the locale is C, Python takes no other words). What it reads comes on standard input, what it
-says goes to standard output, one JSON object a line. It says something once a second while it works, so that it ends
-(nobody reads any more) where the operator's connection does.
+It runs on nodes as `python3 -IS -c <this source> <verb> ...`, so it stands alone: only the standard library, Python
+3.9, and ASCII (with the locale C, Python accepts no other words). It has to be one file, however long: it is sent as
+the text of a command, to the nodes and from node to node. It reads standard input, and reports on standard output, one
+JSON object a line. It reports once a second while it works, so that it ends (nobody reads any more) when the operator's
+connection does.
 
-- make STORE TARGET OWNER: manifest, then blobs to the end: keeps the blobs, builds a copy of the tree at TARGET, or
-  says which blobs are missing. One verb, so that an unchanged tree costs one round trip and a changed one two.
-- have OWN HASH: says whether the data is there.
-- want OWN HASH: manifest: says what is missing of the data, after looking what an earlier transfer left.
-- take OWN HASH: manifest, then pieces: completes the data.
-- fetch OWN HASH TARGET SOURCE_OWN: manifest, this source: completes the data by `send` on TARGET, over SSH.
-- send OWN HASH: manifest, what is wanted: writes the pieces to standard output.
+- make STORE TARGET OWNER: reads a manifest, then blobs to the end; keeps the blobs; builds a copy of the tree at
+  TARGET, or reports which blobs are missing. It is one verb, so that an unchanged tree costs one round trip, a changed
+  one two.
+- have OWN HASH: reports whether the data is there.
+- want OWN HASH: reads a manifest; checks what an earlier transfer left; reports what is missing of the data.
+- take OWN HASH: reads a manifest, then pieces; completes the data.
+- fetch OWN HASH TARGET SOURCE_OWN: reads a manifest and this source; completes the data by `send` on TARGET, over SSH.
+- send OWN HASH: reads a manifest and a list of what is wanted; writes the pieces to standard output.
 
 A block (manifest, list) is its length in digits, a newline, its bytes. A blob is `sha256 size`, a newline, its bytes. A
 piece is `index offset length`, a newline, its bytes; `end` follows the last. Names of files are bytes.
@@ -45,7 +47,7 @@ _UNUSED_S = 14 * 86400
 _PRUNE_S = 86400
 _SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ClearAllForwardings=yes"),
-    # A source that falls silent must not hold us for ever.
+    # A source that falls silent must not block us for ever.
     *("-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
 
@@ -54,7 +56,7 @@ class Entry(NamedTuple):
     """A file, a symbolic link (`link` isn't empty), or an empty folder (neither hash nor link)."""
 
     path: str
-    """Below the tree's root, with `/`; bytes that are not UTF-8 stand as surrogates."""
+    """Below the tree's root, with `/`; bytes that are not UTF-8 are surrogates."""
     mode: int
     size: int = 0
     sha256: str = ""
@@ -62,20 +64,21 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> bytes:
+        """The path's bytes."""
         return encoded(self.path)
 
 
 class SourceError(Exception):
-    """The node that data is fetched from can't be reached or can't give it."""
+    """The node that data is fetched from can't be reached, or can't send it."""
 
 
 def encoded(path: str) -> bytes:
-    """The bytes that a file system knows `path` by."""
+    """Return the bytes that a file system knows `path` by."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def manifest_of(entries: Iterable[Entry]) -> bytes:
-    """A tree's description, the same bytes wherever it is made; its SHA-256 is the tree's hash."""
+    """Return a tree's description, the same bytes on every machine; its SHA-256 is the tree's hash."""
     return json.dumps(sorted(entries, key=lambda entry: entry.name), separators=(",", ":")).encode()
 
 
@@ -83,7 +86,7 @@ def parse(manifest: bytes) -> tuple[Entry, ...]:
     """Read a manifest, trusting nothing in it.
 
     Raises:
-        ValueError: it is none, or would write outside its folder.
+        ValueError: it is no manifest, or would write outside its folder.
     """
     try:
         entries = tuple(Entry(*row) for row in json.loads(manifest))
@@ -107,26 +110,30 @@ def _problem(entry: Entry, leaves: set[str]) -> str:
     if any(word in ("", ".", "..") for word in words) or "\0" in entry.path:
         return "not a path below a folder"
     if any("/".join(words[:count]) in leaves for count in range(1, len(words))):
-        return "inside of what is no folder"
+        return "inside something that is no folder"
     if entry.mode not in (PLAIN, EXECUTABLE) or entry.size < 0:
         return "impossible mode or size"
     if entry.sha256 and (entry.link or not re.fullmatch("[0-9a-f]{64}", entry.sha256)):
         return "no hash"
     if not entry.sha256 and entry.size:
         return "a size without a file"
-    led = os.path.normpath(os.path.join(os.path.dirname(entry.path), entry.link))
-    if entry.link and (led.startswith(("/", "../")) or led == ".." or "\0" in entry.link):
+    target = os.path.normpath(os.path.join(os.path.dirname(entry.path), entry.link))
+    if entry.link and (target.startswith(("/", "../")) or target == ".." or "\0" in entry.link):
         return "a link that leads outside"
     return ""
 
 
 def block(data: bytes) -> bytes:
-    """`data` with its length before it."""
+    """Return `data` with its length before it."""
     return b"%d\n" % len(data) + data
 
 
 def read_block(stream: IO[bytes]) -> bytes:
-    """Read what `block` made."""
+    """Read one `block`, and return its data.
+
+    Raises:
+        EOFError: the stream ended early.
+    """
     return b"".join(_exactly(stream, int(_line(stream))))
 
 
@@ -147,21 +154,22 @@ def _exactly(stream: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def say(**fields: Any) -> None:
-    """Tell the operator's side."""
+    """Report to the operator's side."""
     os.write(1, json.dumps(fields).encode() + b"\n")
 
 
 class Pace:
-    """Says how far the work is, at most once a second."""
+    """Reports the progress, at most once a second."""
 
     def __init__(self, doing: str, total: int) -> None:
         self._doing, self._total = doing, total
-        self._done, self._said = 0, time.monotonic()
+        self._done, self._said_at = 0, time.monotonic()
 
     def add(self, count: int) -> None:
+        """Count more bytes as done."""
         self._done += count
-        if time.monotonic() - self._said >= 1:
-            self._said = time.monotonic()
+        if time.monotonic() - self._said_at >= 1:
+            self._said_at = time.monotonic()
             say(doing=self._doing, done=self._done, of=self._total)
 
 
@@ -169,10 +177,10 @@ class Pace:
 
 
 def make(store: bytes, target: bytes, owner: str, stream: IO[bytes]) -> None:
-    """Take in the blobs that come, then build the tree at `target`, unless some are missing.
+    """Store the blobs that arrive, then build the tree at `target`, unless some are missing.
 
     Args:
-        owner: uid:gid that the copy gets where we are root, so that a job that is not root can write there.
+        owner: uid:gid that the copy gets if we are root, so that a job that is not root can write there.
     """
     entries = parse(read_block(stream))
     blobs = os.path.join(store, b"blobs")
@@ -192,13 +200,13 @@ def _store(stream: IO[bytes], blobs: bytes, paths: dict[bytes, str]) -> None:
         name, size = head.split()
         if not paths.get(name):
             raise ValueError("a blob that is not of the tree")
-        part, seen = os.path.join(blobs, b"%b.%d.part" % (name, os.getpid())), hashlib.sha256()
+        part, digest = os.path.join(blobs, b"%b.%d.part" % (name, os.getpid())), hashlib.sha256()
         try:
             with open(part, "xb") as file:
                 for data in _exactly(stream, int(size)):
-                    seen.update(data)
+                    digest.update(data)
                     file.write(data)
-            if seen.hexdigest().encode() != name:
+            if digest.hexdigest().encode() != name:
                 raise ValueError(f"{paths[name]!r} changed while it was sent; try again")
             os.replace(part, os.path.join(blobs, name))
         finally:
@@ -207,7 +215,7 @@ def _store(stream: IO[bytes], blobs: bytes, paths: dict[bytes, str]) -> None:
 
 
 def _there(blobs: bytes, entry: Entry) -> bool:
-    """Whether a blob is in the store; notes that it is in use. The size tells one that a power cut emptied."""
+    """Whether a blob is in the store; note that it is in use. A power cut may have emptied it: its size shows that."""
     path = os.path.join(blobs, entry.sha256.encode())
     try:
         os.utime(path)
@@ -218,7 +226,7 @@ def _there(blobs: bytes, entry: Entry) -> bool:
 
 def _build(entries: tuple[Entry, ...], blobs: bytes, target: bytes, owner: str) -> None:
     if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "is there already", target)
+        raise FileExistsError(errno.EEXIST, "exists already", target)
     part, pace = target + b".part", Pace("built", sum(entry.size for entry in entries))
     shutil.rmtree(part, ignore_errors=True)
     os.makedirs(part)
@@ -238,7 +246,7 @@ def _build(entries: tuple[Entry, ...], blobs: bytes, target: bytes, owner: str) 
 
 
 def _place(top: bytes, entry: Entry, folders: set[bytes], mode: int) -> bytes:
-    """Make the folders above an entry, and the entry itself if it is no file; never through a link."""
+    """Create the folders above an entry, and the entry itself unless it is a file; never through a link."""
     path = os.path.join(top, entry.name)
     is_folder = not entry.sha256 and not entry.link
     words = entry.name.split(b"/")
@@ -248,7 +256,7 @@ def _place(top: bytes, entry: Entry, folders: set[bytes], mode: int) -> bytes:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder)
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, "is no folder", folder)
+                raise NotADirectoryError(errno.ENOTDIR, "is not a folder", folder)
             os.chmod(folder, mode)
             folders.add(folder)
     if entry.link:
@@ -258,13 +266,13 @@ def _place(top: bytes, entry: Entry, folders: set[bytes], mode: int) -> bytes:
 
 
 def _copy(source: bytes, target: bytes, mode: int) -> None:
-    """Copy a file; a file system that can lets both share their blocks."""
+    """Copy a file; where the file system can do that, both share their blocks."""
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(source, "rb") as old, os.fdopen(handle, "wb") as new:
-        with contextlib.suppress(OSError, AttributeError):  # not everywhere, nor between all file systems
+        with contextlib.suppress(OSError, AttributeError):  # not on every system, nor between all file systems
             while os.copy_file_range(old.fileno(), new.fileno(), 1 << 30):
                 pass
-        # What is left, which is all of it where the above can't, goes the usual way.
+        # Copy the rest, which is everything if the call above is not supported.
         shutil.copyfileobj(old, new, CHUNK_BYTES)
         os.fchmod(handle, mode)
 
@@ -277,9 +285,9 @@ def _give(top: bytes, uid: int, gid: int) -> None:
 
 
 def _prune(store: bytes, blobs: bytes) -> None:
-    """Once a day, unless someone uses the store, remove blobs long unused and what was left half written."""
+    """Once a day, unless the store is in use, remove blobs that are long unused or half written."""
     with open(os.path.join(store, b"lock"), "ab") as lock:
-        if time.time() - os.fstat(lock.fileno()).st_mtime < _PRUNE_S:  # it tells when this was done last
+        if time.time() - os.fstat(lock.fileno()).st_mtime < _PRUNE_S:  # the time of the last pruning
             return
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -295,19 +303,19 @@ def _prune(store: bytes, blobs: bytes) -> None:
 
 
 def have(own: bytes, tree_hash: str) -> None:
-    """Say whether the data is there."""
+    """Report whether the data is there."""
     say(complete=os.path.isdir(os.path.join(own, tree_hash.encode())))
 
 
 def want(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
-    """Say which files are missing, and from which byte on: (index in the manifest, offset)."""
+    """Report which files are missing, and from which byte on: (index in the manifest, offset)."""
     entries = _checked(read_block(stream), tree_hash)
     with _part(own, tree_hash) as part:
         say(complete=part is None, wanted=[] if part is None else _wanted(part, entries))
 
 
 def take(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
-    """Complete the data with the pieces that come; those that `want` didn't ask for are there."""
+    """Complete the data with the pieces that arrive; those that `want` didn't ask for are there."""
     entries = _checked(read_block(stream), tree_hash)
     with _part(own, tree_hash) as part:
         if part is not None:
@@ -317,10 +325,10 @@ def take(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
 
 
 def fetch(own: bytes, tree_hash: str, target: str, source: bytes, stream: IO[bytes]) -> None:
-    """Complete the data from another node, by that node's own SSH access to it.
+    """Complete the data from another node, over this node's own SSH access to it.
 
     Raises:
-        SourceError: the other node can't be reached, or hasn't got it.
+        SourceError: the other node can't be reached, or doesn't have the data.
     """
     manifest, program = read_block(stream), read_block(stream)
     entries = _checked(manifest, tree_hash)
@@ -329,32 +337,32 @@ def fetch(own: bytes, tree_hash: str, target: str, source: bytes, stream: IO[byt
             wanted = _wanted(part, entries)
             pace = Pace("fetched", sum(entries[index].size - offset for index, offset in wanted))
             words = shlex.join(["python3", "-IS", "-c", program.decode(), "send", os.fsdecode(source), tree_hash])
-            asked = block(manifest) + block(json.dumps(wanted).encode())
-            with _sender([*_SSH, "--", target, words], asked) as sender:
+            request = block(manifest) + block(json.dumps(wanted).encode())
+            with _sender([*_SSH, "--", target, words], request) as sender:
                 _receive(sender, part, entries, pace)
             _finish(part, entries)
     say(complete=True)
 
 
 @contextlib.contextmanager
-def _sender(command: list[str], asked: bytes) -> Iterator[IO[bytes]]:
-    """Start what sends, ask it, and give what it says; its reason if it ends early."""
-    with tempfile.TemporaryFile() as said:
+def _sender(command: list[str], request: bytes) -> Iterator[IO[bytes]]:
+    """Start the command that sends, hand it the request, and yield its output; raise its reason if it ends early."""
+    with tempfile.TemporaryFile() as errors:
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
         except OSError as error:
             raise SourceError(f"{command[0]}: {error.strerror}") from error
         assert process.stdin is not None and process.stdout is not None
         try:
-            with contextlib.suppress(BrokenPipeError):  # it ended already: why is what it said
-                process.stdin.write(asked)
+            with contextlib.suppress(BrokenPipeError):  # it has ended already; its standard error says why
+                process.stdin.write(request)
                 process.stdin.close()
             yield process.stdout
         except (EOFError, ValueError) as error:
             process.kill()
             process.wait()
-            said.seek(0)
-            lines = said.read().decode(errors="replace").strip().splitlines()
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines()
             raise SourceError(lines[-1] if lines else str(error)) from error
         finally:
             process.kill()
@@ -365,7 +373,7 @@ def _sender(command: list[str], asked: bytes) -> Iterator[IO[bytes]]:
 
 
 def send(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
-    """Write the pieces that are wanted to standard output."""
+    """Write the wanted pieces to standard output."""
     entries = _checked(read_block(stream), tree_hash)
     for index, offset in json.loads(read_block(stream)):
         path = os.path.join(own, tree_hash.encode(), entries[index].name)
@@ -376,7 +384,7 @@ def send(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
 
 
 def piece(path: bytes, index: int, offset: int, size: int) -> Iterator[bytes]:
-    """A file from `offset` on, with its head.
+    """Yield a piece: its header, then the file from `offset` on.
 
     Raises:
         ValueError: the file is shorter than it was.
@@ -398,7 +406,7 @@ def _checked(manifest: bytes, tree_hash: str) -> tuple[Entry, ...]:
 
 @contextlib.contextmanager
 def _part(own: bytes, tree_hash: str) -> Iterator[bytes | None]:
-    """The folder in which the data grows, ours alone meanwhile; None where the data is complete."""
+    """Yield the folder in which the data grows, locked for us alone; None if the data is complete."""
     whole = os.path.join(own, tree_hash.encode())
     part = whole + b".part"
     if os.path.isdir(whole):
@@ -410,7 +418,7 @@ def _part(own: bytes, tree_hash: str) -> Iterator[bytes | None]:
         while not _lock(handle):
             say(doing="waiting")
             time.sleep(0.5)
-        if os.path.isdir(whole):  # who held the lock has completed it; a folder made since then is empty
+        if os.path.isdir(whole):  # the holder of the lock has completed it; a folder created since is empty
             with contextlib.suppress(OSError):
                 os.rmdir(part)
             yield None
@@ -429,7 +437,7 @@ def _lock(handle: int) -> bool:
 
 
 def _wanted(part: bytes, entries: tuple[Entry, ...]) -> list[tuple[int, int]]:
-    """What is missing. Files with all their bytes are read: only the right ones are kept."""
+    """What is missing. Files of full size are read, and kept only if their hash is right."""
     wanted, pace = [], Pace("checked", sum(entry.size for entry in entries))
     for index, entry in enumerate(entries):
         if entry.sha256:
@@ -440,20 +448,20 @@ def _wanted(part: bytes, entries: tuple[Entry, ...]) -> list[tuple[int, int]]:
 
 
 def _arrived(path: bytes, entry: Entry, pace: Pace) -> int | None:
-    """How many bytes of a file arrived earlier; None: all of them."""
+    """How many bytes of a file arrived earlier; None: all of them, and they are right."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    if stat.S_ISREG(found.st_mode) and found.st_size < entry.size:
-        return found.st_size
-    if stat.S_ISREG(found.st_mode) and found.st_size == entry.size:
-        seen = hashlib.sha256()
+    if stat.S_ISREG(status.st_mode) and status.st_size < entry.size:
+        return status.st_size
+    if stat.S_ISREG(status.st_mode) and status.st_size == entry.size:
+        digest = hashlib.sha256()
         with open(path, "rb") as file:
             for data in _exactly(file, entry.size):
-                seen.update(data)
+                digest.update(data)
                 pace.add(len(data))
-        if seen.hexdigest() == entry.sha256:
+        if digest.hexdigest() == entry.sha256:
             return None
     os.unlink(path)
     return 0
@@ -471,14 +479,14 @@ def _receive(stream: IO[bytes], part: bytes, entries: tuple[Entry, ...], pace: P
         with os.fdopen(handle, "rb+") as file:
             if os.fstat(handle).st_size != offset:
                 raise ValueError(f"{entry.path!r} is not as long as it was a moment ago; try again")
-            seen = hashlib.sha256()
+            digest = hashlib.sha256()
             for data in _exactly(file, offset):
-                seen.update(data)
+                digest.update(data)
             for data in _exactly(stream, length):
-                seen.update(data)
+                digest.update(data)
                 file.write(data)
                 pace.add(len(data))
-            if seen.hexdigest() != entry.sha256:
+            if digest.hexdigest() != entry.sha256:
                 os.unlink(path)
                 raise ValueError(f"{entry.path!r} changed while it was sent; try again")
 
@@ -490,17 +498,17 @@ def _finish(part: bytes, entries: tuple[Entry, ...]) -> None:
         path = _place(part, entry, folders, _OPEN)
         if entry.sha256:
             if os.lstat(path).st_size != entry.size:
-                raise ValueError(f"{entry.path!r} has not arrived whole; try again")
-            os.chmod(path, entry.mode & ~0o222)  # several jobs use it
-    os.chmod(part, _OPEN)  # the folder above is ours alone; a job that is given this one may be someone else
+                raise ValueError(f"{entry.path!r} has not arrived completely; try again")
+            os.chmod(path, entry.mode & ~0o222)  # several jobs use the data
+    os.chmod(part, _OPEN)  # the folder above is ours alone; a job that gets this one may run as somebody else
     handle = os.open(part, os.O_RDONLY)
-    ctypes.CDLL(None).syncfs(handle)  # nobody looks at it again: a power cut must not leave a torn file behind
+    ctypes.CDLL(None).syncfs(handle)  # its content is never checked again: a power cut must not leave a torn file
     os.close(handle)
     os.rename(part, part[: -len(b".part")])
 
 
 def main(words: list[str]) -> None:
-    """Entry point."""
+    """Run the verb in `words`."""
     os.umask(0o077)
     stream = sys.stdin.buffer
     verb, folder, *rest = words
@@ -514,7 +522,7 @@ def main(words: list[str]) -> None:
         else:
             {"want": want, "take": take, "send": send}[verb](os.fsencode(folder), rest[0], stream)
     except BrokenPipeError:
-        os._exit(1)  # nobody listens any more
+        os._exit(1)  # nobody reads any more
     except SourceError as error:
         _fail(verb, error=str(error), source=True)
     except OSError as error:
@@ -525,7 +533,7 @@ def main(words: list[str]) -> None:
 
 
 def _fail(verb: str, **fields: Any) -> None:
-    """Say what went wrong: as a message, or where standard output is for data, in words."""
+    """Report what went wrong: as a message, or, if standard output is for data, in words on standard error."""
     if verb == "send":
         print(" ".join(str(value) for value in fields.values()), file=sys.stderr)
     else:

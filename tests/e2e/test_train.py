@@ -81,7 +81,7 @@ def test_a_name_is_taken_once(two_nodes: Job, train: Trainer) -> None:
     before = two_nodes.summary
     again = train(NAME=two_nodes.name, ARGS=SYNTHETIC)
     assert again.exit_code == 2
-    assert "there is such a job" in again.output
+    assert "there is a job of this name" in again.output
     assert two_nodes.summary == before
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a job on a cluster."""
+"""A job on a cluster whose nodes are folders here."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ FAILED = Outcome(
 
 
 class Node(FoundNode):
-    """A node that says when its containers are removed."""
+    """A node that tells a test when its containers are about to be removed."""
 
     before_removal: Callable[[], None] | None = None
 
@@ -45,8 +45,8 @@ class Nodes:
         self.plan = cluster_plan(2, name="job")  # with other folders than the inventory's
         self.folder = JobFolder(path=top / "runs" / "job")
         create(self.folder, self.plan)
-        self.said: list[str] = []
-        self.made: list[ClusterJob] = []
+        self.printed: list[str] = []
+        self.jobs: list[ClusterJob] = []
         plan = json.dumps(self.plan.as_json())
         for name, remote in self.remotes.items():
             words = ("prepare", str(self.dirs[name]), "job", OWNER, str(top / "data" / name), TOKEN)
@@ -55,8 +55,8 @@ class Nodes:
             remote.fake.put("job", "exited")
 
     def job(self, whose: str = TOKEN) -> ClusterJob:
-        self.made.append(ClusterJob(self.plan, self.folder, self.remotes, Path("/p"), self.said.append, token=whose))
-        return self.made[-1]
+        self.jobs.append(ClusterJob(self.plan, self.folder, self.remotes, Path("/p"), self.printed.append, token=whose))
+        return self.jobs[-1]
 
     def write(self, node: str, name: str, content: str = "x") -> None:
         path = self.dirs[node] / "job/run" / name

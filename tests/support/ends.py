@@ -1,4 +1,4 @@
-"""Ends of ranks."""
+"""How ranks ended, and what they printed last."""
 
 from typing import Any
 
@@ -8,4 +8,5 @@ RAISED = ("hello", "[rank1]: Traceback (most recent call last):", "[rank1]:   Fi
 
 
 def end(rank: int | None = 0, **fields: Any) -> RankEnd:
+    """Return the end of a rank that failed, unless `fields` says otherwise."""
     return RankEnd(**{"node": f"node{rank}", "rank": rank, "exit_code": 1, "ended_at": 100.0, **fields})

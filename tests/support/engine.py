@@ -14,27 +14,27 @@ MOMENT = 1_767_225_600.0  # 2026-01-01
 
 
 def stamp(seconds: float) -> str:
-    """The engine's way to write a moment."""
+    """Return a moment as the engine writes it."""
     return datetime.fromtimestamp(MOMENT + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
 
 
 def refusal(status: int, why: str = "no") -> APIError:
-    """What the SDK raises where the engine says no."""
+    """Return what the SDK raises if the engine refuses."""
     return APIError("refused", response=SimpleNamespace(status_code=status), explanation=why)  # type: ignore[arg-type]
 
 
 @dataclass
 class FakeEngine:
-    """An engine that has containers, and what they print, in memory; both `DockerClient` and its `api`."""
+    """An engine with its containers and their output in memory; both `DockerClient` and its `api`."""
 
     name: str = "node1"
     now: float = 0.0
     inspected: dict[str, dict[str, Any]] = field(default_factory=dict)
-    asked: list[tuple[str, ...]] = field(default_factory=list)
+    calls: list[tuple[str, ...]] = field(default_factory=list)
     refuses: dict[str, Exception] = field(default_factory=dict)
     """By verb."""
     printed: list[bytes] = field(default_factory=list)
-    """What the exec'd program prints, one after the other."""
+    """What the exec'd programs print, one after the other."""
 
     @property
     def api(self) -> "FakeEngine":
@@ -45,19 +45,19 @@ class FakeEngine:
         return [each["Config"]["Labels"]["ringmaster.job"] for each in self.inspected.values()]
 
     def put(self, job: str, state: str = "running", code: int = 0, requests: Sequence[Any] = ()) -> str:
-        """Have a container of a job, made now."""
-        made = f"{self.name}-{job}-{len(self.inspected)}"
-        self.inspected[made] = {
-            "Id": made,
+        """Add a container of a job, created now; return its ID."""
+        container_id = f"{self.name}-{job}-{len(self.inspected)}"
+        self.inspected[container_id] = {
+            "Id": container_id,
             "Created": stamp(self.now),
             "Config": {"Labels": {"ringmaster.job": job, "ringmaster.node": self.name}},
             "State": {"Status": state, "ExitCode": code, "OOMKilled": False, "FinishedAt": stamp(self.now + 10)},
             "HostConfig": {"DeviceRequests": list(requests), "Memory": 0},
         }
-        return made
+        return container_id
 
     def _take(self, verb: str, *words: str) -> None:
-        self.asked.append((verb, *words))
+        self.calls.append((verb, *words))
         if verb in self.refuses:
             raise self.refuses[verb]
 
@@ -105,6 +105,7 @@ class FakeEngine:
 
 
 def job_container(number: int = 0, created: float = 0.0, **fields: Any) -> JobContainer:
+    """Return a container of a job, created and not started unless `fields` say otherwise."""
     return JobContainer(
         **{"id": f"c{number}", "job": f"job{number}", "node": "", "state": "created", "created": created, "gpus": None}
         | fields

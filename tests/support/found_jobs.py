@@ -1,4 +1,4 @@
-"""Jobs as they are found on nodes."""
+"""Jobs as nodes know them: containers and folders."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,9 @@ from tests.support.plans import cluster_plan
 
 
 def folder(**fields: Any) -> dict[str, Any]:
-    told = {"node": "", "made_at": 100.0, "collected": False, "stopped": False, "summary": None, "last": None}
-    return {**told, **fields}
+    """Return a job's folder as a node describes it."""
+    defaults = {"node": "", "made_at": 100.0, "collected": False, "stopped": False, "summary": None, "last": None}
+    return {**defaults, **fields}
 
 
 def job(*parts: Part, name: str = "job") -> FoundJob:
@@ -37,7 +38,7 @@ class Node(LocalRemote):
         return self.fake
 
     def have(self, name: str, *, collected: bool = False, at: float = 1000.0, planned: str = "", of: str = "") -> None:
-        """Have a job's folder; `planned` is this node's name in its plan, which is the plan of a job called `of`."""
+        """Create a job's folder; `planned` is this node's name in the plan, which is that of a job called `of`."""
         (self.jobs / name / "run").mkdir(parents=True)
         plan = self.jobs / name / "plan.json"
         write_json(plan, cluster_plan(2, name=of or name).as_json())

@@ -1,4 +1,4 @@
-"""An engine whose containers run on."""
+"""An engine whose container keeps running and printing."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,15 +12,15 @@ from tests.support.engine import FakeEngine, stamp
 
 
 def until(condition: Callable[[], Any]) -> None:
-    """Wait for it; a test whose condition never comes fails."""
+    """Wait for the condition; fail if it never becomes true."""
     deadline = time.monotonic() + 20
     while not condition():
-        assert time.monotonic() < deadline, "it never came"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.01)
 
 
 class LiveEngine(FakeEngine):
-    """An engine whose one container prints `lines`, and ends when it is told to."""
+    """An engine with one container, which prints `lines` and ends when the test says so."""
 
     def run(self, *lines: str) -> str:
         self.lines = [line.encode() for line in lines]
@@ -34,13 +34,13 @@ class LiveEngine(FakeEngine):
     def logs(self, container: str, *, since: int = 0, **_: Any) -> Iterator[bytes]:
         self._alive()
         self._known(container)
-        told = 0
+        printed = 0
         while True:
             self._alive()
             over = container in self.inspected and self.inspected[container]["State"]["Status"] == "exited"
-            for line in self.lines[told:]:
-                yield f"{stamp(told)} ".encode() + line + b"\n"
-                told += 1
+            for line in self.lines[printed:]:
+                yield f"{stamp(printed)} ".encode() + line + b"\n"
+                printed += 1
             if over or container not in self.inspected:
                 return
             time.sleep(0.005)

@@ -16,7 +16,7 @@ class LocalRemote:
 
     port = 22
     greeting = b""
-    """What its login shell prints before each command's own words."""
+    """What its login shell prints before a command's own output."""
 
     def __init__(self, job_dir: Path, name: str = "node1", address: str = "") -> None:
         self.host = Host(name=name, address=address or f"{name}.example", settings={"job_dir": str(job_dir)})
@@ -30,8 +30,8 @@ class LocalRemote:
             raise LostError(self.name, "cut")
         assert tuple(words[:3]) == ("python3", "-IS", "-c"), "no module of the user's, and no packages"
         self.verbs.append(words[4])
-        given = stdin if isinstance(stdin, bytes) else b"".join(stdin)
-        done = subprocess.run([sys.executable, *words[1:]], input=given, capture_output=True, check=False)
+        content = stdin if isinstance(stdin, bytes) else b"".join(stdin)
+        done = subprocess.run([sys.executable, *words[1:]], input=content, capture_output=True, check=False)
         return Finished(code=done.returncode, out=self.greeting + done.stdout, err=done.stderr)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""Plans, and what they are made from."""
+"""Plans, and the facts and requests that they are made from."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.job import container, plan
+from launcher.job import container
 from launcher.job.container import ContainerFacts
 from launcher.job.plan import NodeFacts, Places, Plan, make_plan
 from launcher.job.program import Program
@@ -35,6 +35,7 @@ PLACES = Places(
 
 
 def facts(count: int, gpus: tuple[str, ...] = (), address: str = "127.0.0.1", **settings: Any) -> list[NodeFacts]:
+    """Return nodes that are processes of one machine."""
     return [
         NodeFacts(
             name=f"node{number + 1}",
@@ -50,11 +51,13 @@ def facts(count: int, gpus: tuple[str, ...] = (), address: str = "127.0.0.1", **
 
 
 def request(*arguments: str, **fields: Any) -> Request:
+    """Return a request for the bundled trainer."""
     return Request(program=Program(arguments=arguments, root=Path("/checkout")), **fields)
 
 
-def made(nodes: list[NodeFacts], asked: Request | None = None) -> Plan:
-    return plan.make_plan("job", asked or request(), nodes, PLACES, 29500)
+def plan_for(nodes: list[NodeFacts], user_request: Request | None = None) -> Plan:
+    """Return a plan of processes on this machine."""
+    return make_plan("job", user_request or request(), nodes, PLACES, 29500)
 
 
 def cluster_plan(
@@ -67,7 +70,7 @@ def cluster_plan(
     secrets: bool = False,
     **changed: Any,
 ) -> Plan:
-    """A plan of containers, as `ClusterSite` makes it."""
+    """Return a plan of containers, as `ClusterSite` makes it."""
     path = Path("/home/u/train.py") if script else None
     places = Places(
         run=container.RUN,
@@ -79,14 +82,17 @@ def cluster_plan(
         python=container.IMAGE_PYTHON,
         agent=PLACES.agent,
     )
-    asked = Request(program=Program(arguments=arguments, root=Path("/home/u"), script=path))
-    return make_plan(name, asked, cluster_facts(count, gpus, **changed), places, 29500)
+    user_request = Request(program=Program(arguments=arguments, root=Path("/home/u"), script=path))
+    return make_plan(name, user_request, cluster_facts(count, gpus, **changed), places, 29500)
 
 
 def cluster_facts(count: int, gpus: tuple[str, ...] = (), **changed: Any) -> list[NodeFacts]:
-    """Nodes that are machines of their own; `changed` is of their containers."""
-    made = facts(count, gpus)
+    """Return nodes that are machines of their own.
+
+    Args:
+        changed: fields of their `ContainerFacts`.
+    """
     return [
         replace(fact, runtime="docker", address=f"10.0.0.{number}", container=replace(FACTS, **changed))
-        for number, fact in enumerate(made, 1)
+        for number, fact in enumerate(facts(count, gpus), 1)
     ]

@@ -1,19 +1,18 @@
-"""What a node's probe answers, and the hosts of an inventory."""
+"""What a node's probe answers, read, and the host that it is in the inventory."""
 
 import json
 from typing import Any
 
-from launcher.cluster.preflight.node_facts import ProbeAnswer, parse
+from launcher.cluster.preflight.probe_answer import ProbeAnswer, parse
 from launcher.inventory.hosts import Host
 
 FOLDERS = {"job_dir": "/jobs", "data_dir": "/data"}
 
-TOLD: dict[str, Any] = {
+ANSWER: dict[str, Any] = {
     "troubles": {},
     "uid": 1000,
     "gid": 1000,
     "user": "ops",
-    "host_name": "gpu1",
     "architecture": "x86_64",
     "cores": 8,
     "memory": 1 << 34,
@@ -43,5 +42,5 @@ def host(name: str = "node1", **settings: Any) -> Host:
     return Host(name=name, address=f"{name}.example", settings=settings)
 
 
-def look(**changed: Any) -> ProbeAnswer:
-    return parse(host(**FOLDERS), json.dumps({**TOLD, **changed}), heard_at=1000.0)
+def answer(**changed: Any) -> ProbeAnswer:
+    return parse(host(**FOLDERS), json.dumps({**ANSWER, **changed}), heard_at=1000.0)

@@ -1,4 +1,4 @@
-"""SFTP from memory."""
+"""SFTP without a connection: a folder here answers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,17 +9,17 @@ from paramiko import SFTPAttributes
 
 
 class FakeSftp:
-    """SFTP's questions, answered by a folder here."""
+    """An SFTP client that reads a folder here."""
 
     def __init__(self) -> None:
         self.fetched: list[str] = []
         self.opened: list[str] = []
         self.names: dict[str, str] = {}
-        """By a file's name the one that a hostile node gives it."""
+        """By a file's name, the name that a hostile node shows for it."""
         self.before_get: Callable[[str], None] = lambda path: None
         self.broken = False
         self.undecodable = ""
-        """The folder in which a name is not UTF-8."""
+        """The folder with a name in it that is not UTF-8."""
 
     def _alive(self) -> None:
         if self.broken:
@@ -42,8 +42,8 @@ class FakeSftp:
     def get(self, path: str, here: str) -> None:
         self._alive()
         self.before_get(path)
-        with Path(here).open("wb") as file:  # made first, as paramiko does it, whether there is something to get or not
-            true = {told: name for name, told in self.names.items()}
+        with Path(here).open("wb") as file:  # created first, as paramiko does, whether or not there is something to get
+            true = {shown: name for name, shown in self.names.items()}
             file.write(Path(path).with_name(true.get(Path(path).name, Path(path).name)).read_bytes())
         self.fetched.append(path)
 

@@ -1,243 +1,250 @@
-"""Whether the chosen nodes are ready for a job: everything that speaks against it, on all of them at once. Pure."""
+"""The checks before a job starts. Pure.
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+To add one, write a function with the signature of `Check` that yields findings, and put it into `CHECKS`. A finding
+says what is wrong and how to fix it: `candidate.problem(…)` refuses the job, `candidate.warning(…)` is only printed,
+and `Finding(what=…)` concerns no single node. All checks always run, so that the user sees everything at once.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from launcher.base.errors import ExitCode, RingmasterError
-from launcher.base.node_table import Row
-from launcher.cluster.preflight import image as node_image
+from launcher.base.errors import ExitCode
+from launcher.cluster.preflight.findings import Candidate, Finding, JobNeeds, Report
 from launcher.cluster.preflight.gpus import (
-    GpuChoice,
-    JobThere,
-    beside,
-    fallen,
-    models,
-    nameless,
+    can_share,
+    foreign_processes,
+    gpu_models,
+    gpus_missing,
     promised_gpus,
-    strangers,
+    unclaimed_memory,
 )
-from launcher.cluster.preflight.node_facts import Cluster, ProbeAnswer, cluster, shared_network
-from launcher.cluster.preflight.requirements import Wanted, lacking
+from launcher.cluster.preflight.image import (
+    foreign_image,
+    image_absent,
+    image_differs,
+    image_unfit,
+    same_image,
+    usual_image,
+)
+from launcher.cluster.preflight.network import ClusterAddress, cluster_address, shared_network
+from launcher.cluster.preflight.requirements import missing_packages
 from launcher.image import labels
 from launcher.image.labels import ImageFacts
-from launcher.inventory.hosts import Host
-from launcher.job.rendezvous import first_free
 
 _GB = 10**9
 _LEAST_FREE, _LITTLE_FREE = 1 * _GB, 5 * _GB
-_NAMELESS_MIB = 1024
+_UNCLAIMED_MIB = 1024
 _SKEW_S = 5.0
 
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A node that a job is to run on, with all that is known of it."""
-
-    host: Host
-    look: ProbeAnswer
-    choice: GpuChoice
-    image: ImageFacts | None
-    """The recorded image as this node's engine has it; None where it has it not."""
-    jobs: tuple[JobThere, ...] = ()
+Check = Callable[[Sequence[Candidate], JobNeeds], Iterator[Finding]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the job needs of its nodes."""
-
-    image: str
-    """The image that is recorded; empty where none is."""
-    trainer: str
-    """The hash of this checkout's own part of an image."""
-    packages: Wanted | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One thing that isn't as it should be, and how to mend it."""
-
-    node: str
-    """Empty: it is about all of them."""
-    what: str
-    exit_code: ExitCode = ExitCode.NOT_STARTED
-
-    def __str__(self) -> str:
-        return f"{self.node}: {self.what}" if self.node else self.what
+def run_checks(candidates: Sequence[Candidate], needs: JobNeeds) -> Report:
+    """Run every check; findings about all nodes come first, then those of each node in turn."""
+    place = {"": -1} | {candidate.host.name: number for number, candidate in enumerate(candidates)}
+    findings = [finding for check in CHECKS for finding in check(candidates, needs)]
+    findings.sort(key=lambda finding: place[finding.node])  # stable: of one node they stay in the order of the checks
+    return Report(
+        problems=tuple(finding for finding in findings if finding.refuses),
+        warnings=tuple(finding for finding in findings if not finding.refuses),
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What was found: problems keep the job from starting, warnings are said."""
-
-    problems: tuple[Problem, ...]
-    warnings: tuple[Problem, ...]
-
-    @property
-    def error(self) -> RingmasterError:
-        """The refusal for its problems; where there are several, the table (`rows`) has been shown."""
-        code = self.problems[0].exit_code
-        if any(problem.exit_code != code for problem in self.problems):
-            code = ExitCode.NOT_STARTED
-        if len(self.problems) == 1:
-            return RingmasterError(str(self.problems[0]), exit_code=code)
-        who = ", ".join(dict.fromkeys(problem.node or "all nodes" for problem in self.problems))
-        return RingmasterError(f"{who}: not ready (see the table); nothing was started", exit_code=code)
-
-
-def judge(candidates: Sequence[Candidate], asked: Asked) -> Report:
-    """Look for everything that keeps the job from starting, or is worth a word."""
-    images = [one.image for one in candidates if one.image]
-    image = node_image.usual(images) if images else None
-    problems = list(_of_all(candidates, asked, image))
-    warnings = list(_differences(candidates))
-    for one in candidates:
-        problems += [Problem(node=one.host.name, what=what) for what in _of_node(one, asked, image)]
-        warnings += [Problem(node=one.host.name, what=what) for what in _worth_a_word(one)]
-    if image and labels.TRAINER in image.labels and image.labels[labels.TRAINER] != asked.trainer:
-        what = "the image has another trainer than this checkout: `make image` brings it up to date, in seconds"
-        warnings.append(Problem(node="", what=what))
-    return Report(problems=tuple(problems), warnings=tuple(warnings))
-
-
-def rows(candidates: Sequence[Candidate], report: Report) -> list[Row]:
-    """The table: every problem has a line, and every node at least one."""
-    made = [Row(name="all", address="", state="refused", why=one.what) for one in report.problems if not one.node]
-    for candidate in candidates:
-        name, address = candidate.host.name, candidate.host.address
-        mine = [one.what for one in report.problems if one.node == name]
-        made += [Row(name=name, address=address, state="refused", why=what) for what in mine]
-        made += [] if mine else [Row(name=name, address=address, state="ok")]
-    return made
-
-
-def free_port(listening: Collection[int], head: str) -> int:
-    """A port for the rendezvous at which nothing listens on the head, as at the next. Raises as `first_free` does."""
-    return first_free(lambda port: not {port, port + 1} & set(listening), head)
-
-
-def _of_all(candidates: Sequence[Candidate], asked: Asked, image: ImageFacts | None) -> Iterator[Problem]:
-    if not asked.image:
+def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
+    """Require a recorded image that `make image` built, from this checkout, with the packages that the script needs."""
+    if not needs.image:
         what = "no image is recorded for these nodes: `make image` builds one and brings it to them"
-        yield Problem(node="", what=what, exit_code=ExitCode.USAGE)
-    if image:
-        said = node_image.made_by_others(image) or (lacking(asked.packages, image) if asked.packages else "")
-        if said:
-            yield Problem(node="", what=said)
-    reached = {one.host.name: where for one in candidates if (where := _where(one))}
-    for (name, mine), (other, theirs) in combinations(reached.items(), 2):
+        yield Finding(what=what, exit_code=ExitCode.USAGE)
+    image = _usual_image(candidates)
+    if image is None:
+        return
+    if what := foreign_image(image) or (missing_packages(needs.requirements, image) if needs.requirements else ""):
+        yield Finding(what=what)
+    if labels.TRAINER in image.labels and image.labels[labels.TRAINER] != needs.trainer:
+        what = "the image has another trainer than this checkout: `make image` brings it up to date, in seconds"
+        yield Finding(what=what, refuses=False)
+
+
+def addresses_are_distinct(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require an address of its own for each node."""
+    for (one, mine), (other, theirs) in combinations(_addresses(candidates), 2):
         if mine.address.ip == theirs.address.ip:
             what = (
-                f"{name} and {other} both say that the others reach them at {mine.address.ip} ({mine.interface}, "
-                f"{theirs.interface}): set ringmaster_interface or ringmaster_cluster_ip to their own"
+                f"{one.host.name} and {other.host.name} both say that the others reach them at {mine.address.ip} "
+                f"({mine.interface}, {theirs.interface}): set ringmaster_interface or ringmaster_cluster_ip for "
+                "each of them"
             )
-            yield Problem(node="", what=what, exit_code=ExitCode.USAGE)
+            yield Finding(what=what, exit_code=ExitCode.USAGE)
 
 
-def _of_node(one: Candidate, asked: Asked, image: ImageFacts | None) -> Iterator[str]:
-    yield from _unprovisioned(one)
-    for job in one.jobs:
-        if not beside(one.choice, job, one.look):
-            held = " on all GPUs" if job.all_gpus else f" on GPU {', '.join(job.devices)}" if job.devices else ""
-            yield (
-                f"job {job.name} runs there{held}: `make status` shows it, `make stop NAME={job.name}` ends it; two "
-                "jobs share a node only where each chose GPUs of its own (GPUS=)"
+def node_is_provisioned(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require what `make provision` creates, and that the SSH user may write to the folders."""
+    for one in candidates:
+        folders = (one.answer.job_dir, one.answer.data_dir)
+        missing = ["/etc/ringmaster/comm.env"] if one.answer.comm_env is None else []
+        missing += [folder.path or "a folder of jobs" for folder in folders if not folder.there]
+        if missing:
+            yield one.problem(f"it is not provisioned: `make provision` (missing: {', '.join(missing)})")
+        for folder in folders:
+            if folder.there and not folder.writable:
+                yield one.problem(
+                    f"{one.answer.user} can't write to {folder.path}: `make provision TAGS=job_folders` fixes that"
+                )
+
+
+def disk_has_room(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require room on the disk of the jobs' folder."""
+    for one in candidates:
+        path, free = one.answer.job_dir.path, one.answer.job_dir.free
+        if free is not None and free < _LEAST_FREE:
+            yield one.problem(
+                f"{path} has {free / _GB:.1f} GB free, a job needs {_LEAST_FREE // _GB}: remove what nobody needs "
+                "there, or set ringmaster_job_dir to a larger disk"
             )
-    if one.choice.problem:
-        yield one.choice.problem
-    for held in strangers(one.look, one.choice, one.jobs):
-        yield f"{held}: end it, or choose other GPUs (GPUS=)"
-    if asked.image and one.image is None:
-        yield node_image.absent(one.look, asked.image)
-    if one.image and image:
-        if not node_image.same(one.image, image):
-            yield node_image.other_one(one.image, image)
-        yield from node_image.unfit(one.image, one.look, uses_gpus=bool(one.choice.devices))
+        elif free is not None and free < _LITTLE_FREE:
+            yield one.warning(f"{path} has only {free / _GB:.1f} GB free")
 
 
-def _unprovisioned(one: Candidate) -> Iterator[str]:
-    look = one.look
-    folders = (look.job_dir, look.data_dir)
-    missing = ["/etc/ringmaster/comm.env"] if look.comm_env is None else []
-    missing += [folder.path or "a folder of jobs" for folder in folders if not folder.there]
-    if missing:
-        yield f"it is not provisioned: `make provision` (not there: {', '.join(missing)})"
-    for folder in folders:
-        if folder.there and not folder.writable:
-            yield f"{folder.path} can't be written by {look.user}: `make provision TAGS=job_folders` mends that"
-    if look.job_dir.free is not None and look.job_dir.free < _LEAST_FREE:
-        yield (
-            f"{look.job_dir.path} has {look.job_dir.free / _GB:.1f} GB free, a job needs {_LEAST_FREE // _GB}: remove "
-            "what nobody needs there, or set ringmaster_job_dir to a larger disk"
-        )
-    if look.comm_env is not None:
+def node_is_reachable(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require the interface and the address where the other nodes reach this one."""
+    for one in candidates:
+        if one.answer.comm_env is None:
+            continue  # `node_is_provisioned` reports that
         try:
-            if cluster(one.host, look).address.is_loopback:
-                yield "no other node can reach its loopback: mend ringmaster_interface or ringmaster_cluster_ip"
+            if cluster_address(one.host, one.answer).address.is_loopback:
+                yield one.problem(
+                    "no other node can reach its loopback address: correct ringmaster_interface or "
+                    "ringmaster_cluster_ip"
+                )
         except ValueError as error:
-            yield str(error)
+            yield one.problem(str(error))
 
 
-def _worth_a_word(one: Candidate) -> Iterator[str]:
-    free = one.look.job_dir.free
-    if free is not None and _LEAST_FREE <= free < _LITTLE_FREE:
-        yield f"{one.look.job_dir.path} has only {free / _GB:.1f} GB free"
-    promised = promised_gpus(one.host)
-    if one.choice.devices and promised is not None and promised > len(one.look.gpus):
-        yield fallen(one.look, promised)
-    for held in nameless(one.look, one.choice, one.jobs, mib=_NAMELESS_MIB):
-        yield f"{held}: training may run out of memory"
-    for part, why in one.look.troubles.items():
-        yield f"its {part.replace('_', ' ')} could not be found out: {why}"
+def no_other_job_is_in_the_way(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require that no other job of ours runs there, unless both jobs chose GPUs of their own."""
+    for one in candidates:
+        for job in one.jobs:
+            if can_share(one.choice, job, one.answer):
+                continue
+            held = " on all GPUs" if job.all_gpus else f" on GPU {', '.join(job.devices)}" if job.devices else ""
+            yield one.problem(
+                f"job {job.name} runs there{held}: `make status` shows it, `make stop NAME={job.name}` ends it; two "
+                "jobs share a node only if each chose GPUs of its own (GPUS=)"
+            )
 
 
-def _differences(candidates: Sequence[Candidate]) -> Iterator[Problem]:
-    """What differs between nodes. Unequal counts of GPUs are the plan's own note."""
-    by_clock = sorted(candidates, key=lambda one: one.look.clock_s)
-    skew = by_clock[-1].look.clock_s - by_clock[0].look.clock_s
+def gpus_are_there_and_free(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require the GPUs that the job asks for, without anybody else's processes on them."""
+    for one in candidates:
+        if one.choice.problem:
+            yield one.problem(one.choice.problem)
+        for held in foreign_processes(one.answer, one.choice, one.jobs):
+            yield one.problem(f"{held}: end it, or choose other GPUs (GPUS=)")
+        promised = promised_gpus(one.host)
+        if one.choice.devices and promised is not None and promised > len(one.answer.gpus):
+            yield one.warning(gpus_missing(one.answer, promised))
+        for used in unclaimed_memory(one.answer, one.choice, one.jobs, mib=_UNCLAIMED_MIB):
+            yield one.warning(f"{used}: training may run out of memory")
+
+
+def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
+    """Require the image that most nodes have, and a CPU and a driver that can run it."""
+    usual = _usual_image(candidates)
+    for one in candidates:
+        if one.image is None or usual is None:
+            if needs.image:
+                yield one.problem(image_absent(one.answer, needs.image))
+            continue
+        if not same_image(one.image, usual):
+            yield one.problem(image_differs(one.image, usual))
+        for what in image_unfit(one.image, one.answer, uses_gpus=bool(one.choice.devices)):
+            yield one.problem(what)
+
+
+def everything_could_be_looked_at(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Warn of each thing that the probe could not find out."""
+    for one in candidates:
+        for part, why in one.answer.troubles.items():
+            yield one.warning(f"the probe could not find out its {part.replace('_', ' ')}: {why}")
+
+
+def clocks_agree(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Warn if the nodes' clocks differ."""
+    by_clock = sorted(candidates, key=lambda one: one.answer.clock_s)
+    slowest, fastest = by_clock[0], by_clock[-1]
+    skew = fastest.answer.clock_s - slowest.answer.clock_s
     if skew > _SKEW_S:
-        yield Problem(
-            node=by_clock[-1].host.name,
-            what=f"its clock is {skew:.0f} s ahead of {by_clock[0].host.name}'s: times in logs don't fit together; "
-            "start time synchronization (systemd-timesyncd, chrony)",
+        yield fastest.warning(
+            f"its clock is {skew:.0f} s ahead of {slowest.host.name}'s: times in logs don't fit together; start time "
+            "synchronization (systemd-timesyncd, chrony)"
         )
-    found = {one.host.name: models(one.look, one.choice) for one in candidates if one.choice.devices}
-    if len(set(found.values())) > 1:
-        yield Problem(node="", what=f"GPU models differ ({_each(found)}): each step waits for the slowest")
-    fewest, most = (choose(candidates, key=lambda one: one.look.cores) for choose in (min, max))
-    if fewest.look.cores < most.look.cores:
-        shown = _each({one.host.name: str(one.look.cores) for one in candidates})
-        slower = most.look.cores / fewest.look.cores
-        what = "what the CPU does for a step" if any(one.choice.devices for one in candidates) else "each step"
-        yield Problem(
-            node="",
-            what=f"cores differ ({shown}): {what} may take up to {slower:.1f} times as long on {fewest.host.name}",
-        )
-    yield from _different_networks(candidates)
 
 
-def _different_networks(candidates: Sequence[Candidate]) -> Iterator[Problem]:
-    reached = [(one, where) for one in candidates if (where := _where(one))]
+def nodes_are_equally_fast(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Warn if GPU models or cores differ. (The plan itself notes unequal counts of GPUs.)"""
+    models = {one.host.name: gpu_models(one.answer, one.choice) for one in candidates if one.choice.devices}
+    if len(set(models.values())) > 1:
+        yield Finding(what=f"GPU models differ ({_each(models)}): each step waits for the slowest", refuses=False)
+    fewest, most = (pick(candidates, key=lambda one: one.answer.cores) for pick in (min, max))
+    if fewest.answer.cores < most.answer.cores:
+        cores = _each({one.host.name: str(one.answer.cores) for one in candidates})
+        slower = most.answer.cores / fewest.answer.cores
+        part = "what the CPU does for a step" if models else "each step"
+        what = f"cores differ ({cores}): {part} may take up to {slower:.1f} times as long on {fewest.host.name}"
+        yield Finding(what=what, refuses=False)
+
+
+def network_is_the_shared_one(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Warn if the nodes don't use a network that they share, or if their MTUs differ."""
+    reached = _addresses(candidates)
     mtus = {one.host.name: str(where.mtu) for one, where in reached}
     if len(set(mtus.values())) > 1:
-        yield Problem(node="", what=f"MTUs differ ({_each(mtus)}): large packets may get lost; set the same on all")
+        what = f"MTUs differ ({_each(mtus)}): large packets may get lost; set the same on all"
+        yield Finding(what=what, refuses=False)
     for (one, mine), (other, theirs) in combinations(reached, 2):
-        shared = shared_network(one.look, other.look)
+        shared = shared_network(one.answer, other.answer)
         if shared and mine.address.network != theirs.address.network:
-            yield Problem(
-                node="",
-                what=f"{one.host.name} ({mine.address}) and {other.host.name} ({theirs.address}) are to talk from one "
+            what = (
+                f"{one.host.name} ({mine.address}) and {other.host.name} ({theirs.address}) would talk from one "
                 f"network to another, though they share one ({', '.join(dict.fromkeys(shared))}): is "
-                "ringmaster_interface or ringmaster_cluster_ip right?",
+                "ringmaster_interface or ringmaster_cluster_ip right?"
             )
+            yield Finding(what=what, refuses=False)
 
 
-def _where(one: Candidate) -> Cluster | None:
-    try:
-        return cluster(one.host, one.look)
-    except ValueError:
-        return None
+CHECKS: tuple[Check, ...] = (
+    image_is_usable,
+    addresses_are_distinct,
+    node_is_provisioned,
+    disk_has_room,
+    node_is_reachable,
+    no_other_job_is_in_the_way,
+    gpus_are_there_and_free,
+    image_fits_the_node,
+    everything_could_be_looked_at,
+    clocks_agree,
+    nodes_are_equally_fast,
+    network_is_the_shared_one,
+)
+"""In the order in which a node's findings are shown."""
 
 
-def _each(found: dict[str, str]) -> str:
-    return "; ".join(f"{name}: {value}" for name, value in found.items())
+def _usual_image(candidates: Sequence[Candidate]) -> ImageFacts | None:
+    """The image that most nodes have; None if no node has one."""
+    images = [one.image for one in candidates if one.image]
+    return usual_image(images) if images else None
+
+
+def _addresses(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ClusterAddress]]:
+    """The nodes that have an address for the others; `node_is_reachable` reports the rest."""
+    found = []
+    for one in candidates:
+        try:
+            found.append((one, cluster_address(one.host, one.answer)))
+        except ValueError:
+            continue
+    return found
+
+
+def _each(values: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in values.items())

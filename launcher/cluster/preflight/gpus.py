@@ -1,24 +1,25 @@
-"""Which GPUs of a node a job gets, beside whoever else uses that node; and the facts that the plan is made of. Pure."""
+"""Which GPUs of a node a job gets, given who else uses that node. Pure.
+
+Another way to choose them (by free memory, by model, …) goes into `choose_gpus`. The other functions compare a choice
+with what nvidia-smi shows; the checks use them.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.cluster.preflight.node_facts import GpuProcess, ProbeAnswer, cluster
-from launcher.image.labels import ImageFacts
+from launcher.cluster.preflight.probe_answer import GpuProcess, ProbeAnswer
 from launcher.inventory.hosts import Host
-from launcher.job.container import IMAGE_USER, ContainerFacts
-from launcher.job.plan import NodeFacts
 
 _SHOWN = 12  # characters of a uuid
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobThere:
+class JobOnNode:
     """A job of ours that runs on a node, or is about to."""
 
     name: str
     devices: tuple[str, ...] = ()
-    """Ids of the GPUs it chose; none where it has all, or none at all."""
+    """Ids of the GPUs it chose; empty if it has all of them, or none."""
     all_gpus: bool = False
 
 
@@ -30,155 +31,123 @@ class GpuChoice:
     """Their indices, in order."""
     all_gpus: bool = False
     """Whether these are all that the node has."""
-    asked: bool = False
-    """Whether the user chose them by GPUS=, and so left the others to others."""
+    by_user: bool = False
+    """Whether the user chose them with GPUS=, and so left the rest to other jobs."""
     problem: str = ""
-    """Why the job can't have what was asked for."""
+    """Why the job can't have the GPUs that it asks for; empty if it can."""
 
 
 def promised_gpus(host: Host) -> int | None:
-    """How many GPUs the node has for us, as the inventory says; None: as many as it shows."""
+    """Return how many GPUs the inventory promises on the node; None: as many as nvidia-smi shows."""
     return int(host.settings["gpus"]) if "gpus" in host.settings else None
 
 
-def choose(look: ProbeAnswer, jobs: Iterable[JobThere], asked: str, promised: int | None) -> GpuChoice:
+def choose_gpus(answer: ProbeAnswer, jobs: Iterable[JobOnNode], request: str, promised: int | None) -> GpuChoice:
     """Choose the job's GPUs: what the user asked for, else what the inventory promises, else all.
 
     Args:
-        asked: as in the request: `all`, a count, or ids. Of a count, GPUs that nobody holds come first.
+        request: the user's GPUS=: `all`, a count, or ids. For a count, GPUs that nobody holds come first.
         promised: the inventory's `ringmaster_gpus` (`promised_gpus`).
     """
-    by_user = asked != "all"
-    if asked == "0" or (not by_user and promised == 0):
-        return GpuChoice(asked=by_user)
-    if look.gpu_problem:
+    by_user = request != "all"
+    if request == "0" or (not by_user and promised == 0):
+        return GpuChoice(by_user=by_user)
+    if answer.gpu_problem:
         return GpuChoice(
-            problem=f"nvidia-smi fails ({look.gpu_problem.rstrip('.')}): reboot it or reinstall its driver; to train "
-            "without GPUs: GPUS=0"
+            problem=f"nvidia-smi fails ({answer.gpu_problem.rstrip('.')}): reboot the node or reinstall its "
+            "driver; to train without GPUs: GPUS=0"
         )
-    there = [gpu.index for gpu in look.gpus]
+    there = [gpu.index for gpu in answer.gpus]
     if not by_user and promised is not None and promised > len(there):
-        return GpuChoice(problem=f"{fallen(look, promised)}; to go on without: GPUS=<count>")
-    if by_user and not asked.isdigit():
-        return _by_ids(look, [word for word in asked.split(",") if word])
-    count = int(asked) if by_user else len(there) if promised is None else promised
+        return GpuChoice(problem=f"{gpus_missing(answer, promised)}; to go on without: GPUS=<count>")
+    if by_user and not request.isdigit():
+        return _by_ids(answer, [word for word in request.split(",") if word])
+    count = int(request) if by_user else len(there) if promised is None else promised
     if count > len(there):
-        return GpuChoice(problem=f"GPUS={asked}: nvidia-smi shows {_shown(look)}")
-    busy = _held_by_jobs(look, jobs) | set(_processes(look))
+        return GpuChoice(problem=f"GPUS={request}: nvidia-smi shows {_shown(answer)}")
+    busy = _held_by_jobs(answer, jobs) | set(_processes(answer))
     chosen = sorted(there, key=lambda index: index in busy)[:count]
     return GpuChoice(
         devices=tuple(index for index in there if index in chosen),
         all_gpus=not by_user and 0 < count == len(there),
-        asked=by_user,
+        by_user=by_user,
     )
 
 
-def _by_ids(look: ProbeAnswer, ids: Sequence[str]) -> GpuChoice:
-    known = _indices(look)
+def _by_ids(answer: ProbeAnswer, ids: Sequence[str]) -> GpuChoice:
+    known = _indices(answer)
     absent = [word for word in ids if word not in known]
     if absent:
-        return GpuChoice(problem=f"GPUS: there is no GPU {', '.join(absent)}; nvidia-smi shows {_shown(look)}")
+        return GpuChoice(problem=f"GPUS: there is no GPU {', '.join(absent)}; nvidia-smi shows {_shown(answer)}")
     devices = tuple(known[word] for word in ids)
     if len(set(devices)) < len(devices):
-        return GpuChoice(problem=f"GPUS={','.join(ids)}: a GPU stands twice; name each once")
-    return GpuChoice(devices=devices, asked=True)
+        return GpuChoice(problem=f"GPUS={','.join(ids)}: a GPU is named twice; name each once")
+    return GpuChoice(devices=devices, by_user=True)
 
 
-def fallen(look: ProbeAnswer, promised: int) -> str:
-    """What to say where the node shows fewer GPUs than the inventory promises."""
+def gpus_missing(answer: ProbeAnswer, promised: int) -> str:
+    """Return what to say if the node shows fewer GPUs than the inventory promises."""
     return (
-        f"the inventory promises {promised} GPUs (ringmaster_gpus), nvidia-smi shows {_shown(look)}: see dmesg "
-        "there, or mend ringmaster_gpus"
+        f"the inventory promises {promised} GPUs (ringmaster_gpus), nvidia-smi shows {_shown(answer)}: see dmesg "
+        "there, or correct ringmaster_gpus"
     )
 
 
-def beside(choice: GpuChoice, job: JobThere, look: ProbeAnswer) -> bool:
-    """Whether both may run there at once: each chose GPUs of its own."""
-    ours, theirs = set(choice.devices), _held_by_jobs(look, [job])
-    return choice.asked and not job.all_gpus and bool(ours) and bool(theirs) and ours.isdisjoint(theirs)
+def can_share(choice: GpuChoice, job: JobOnNode, answer: ProbeAnswer) -> bool:
+    """Return whether both may run there at once: each must have chosen GPUs of its own."""
+    ours, theirs = set(choice.devices), _held_by_jobs(answer, [job])
+    return choice.by_user and not job.all_gpus and bool(ours) and bool(theirs) and ours.isdisjoint(theirs)
 
 
-def strangers(look: ProbeAnswer, choice: GpuChoice, jobs: Iterable[JobThere]) -> list[str]:
-    """Who else holds the chosen GPUs, our own jobs left out: a sentence each."""
-    ours = _held_by_jobs(look, jobs)
+def foreign_processes(answer: ProbeAnswer, choice: GpuChoice, jobs: Iterable[JobOnNode]) -> list[str]:
+    """Return who holds the chosen GPUs besides our own jobs: a sentence for each GPU."""
+    ours = _held_by_jobs(answer, jobs)
     return [
-        f"GPU {index} is held by {', '.join(map(str, found))}"
-        for index, found in _processes(look).items()
+        f"GPU {index} is held by {', '.join(map(str, processes))}"
+        for index, processes in _processes(answer).items()
         if index in choice.devices and index not in ours
     ]
 
 
-def nameless(look: ProbeAnswer, choice: GpuChoice, jobs: Iterable[JobThere], *, mib: int) -> list[str]:
-    """Chosen GPUs of which more than `mib` MiB are in use although no process shows: a sentence each."""
-    named = _held_by_jobs(look, jobs) | set(_processes(look))
+def unclaimed_memory(answer: ProbeAnswer, choice: GpuChoice, jobs: Iterable[JobOnNode], *, mib: int) -> list[str]:
+    """Return chosen GPUs with more than `mib` MiB in use although nvidia-smi names no process: a sentence for each."""
+    named = _held_by_jobs(answer, jobs) | set(_processes(answer))
     return [
-        f"{gpu.used_mib} MiB of GPU {gpu.index} are in use, by nothing that nvidia-smi names"
-        for gpu in look.gpus
+        f"{gpu.used_mib} MiB of GPU {gpu.index} are in use, by no process that nvidia-smi names"
+        for gpu in answer.gpus
         if gpu.index in choice.devices and gpu.index not in named and (gpu.used_mib or 0) > mib
     ]
 
 
-def models(look: ProbeAnswer, choice: GpuChoice) -> str:
-    """The models of the chosen GPUs, each once."""
-    return ", ".join(sorted({gpu.model for gpu in look.gpus if gpu.index in choice.devices}))
+def gpu_models(answer: ProbeAnswer, choice: GpuChoice) -> str:
+    """Return the models of the chosen GPUs, each once."""
+    return ", ".join(sorted({gpu.model for gpu in answer.gpus if gpu.index in choice.devices}))
 
 
-def to_facts(host: Host, look: ProbeAnswer, choice: GpuChoice, image: ImageFacts, recorded: str) -> NodeFacts:
-    """What the plan is made of; for a node that is ready.
-
-    Args:
-        recorded: the image as `make image` wrote it down: the same on all nodes.
-    """
-    where = cluster(host, look)
-    return NodeFacts(
-        name=host.name,
-        runtime=host.runtime,
-        address=str(where.address.ip),
-        interface=where.interface,
-        gpus=choice.devices,
-        cores=look.cores,
-        settings=host.settings,
-        container=ContainerFacts(
-            image=image.id,
-            digest=recorded,
-            user=f"{look.uid}:{look.gid}" if look.uid else f"{IMAGE_USER}:{IMAGE_USER}",
-            all_gpus=choice.all_gpus,
-            comm_env=look.comm_env or {},
-            infiniband=look.devices,
-            memory=look.memory,
-            memlock=look.memlock,
-            certificates=look.certificates,
-            job_dir=look.job_dir.path,
-            data_dir=look.data_dir.path,
-            cuda=image.cuda,
-        ),
-    )
+def _indices(answer: ProbeAnswer) -> dict[str, str]:
+    """Each GPU's index, by every name that it has."""
+    return {name: gpu.index for gpu in answer.gpus for name in (gpu.index, gpu.uuid)}
 
 
-def _indices(look: ProbeAnswer) -> dict[str, str]:
-    """Each GPU's index by whatever it may be called."""
-    return {name: gpu.index for gpu in look.gpus for name in (gpu.index, gpu.uuid)}
-
-
-def _held_by_jobs(look: ProbeAnswer, jobs: Iterable[JobThere]) -> set[str]:
-    known = _indices(look)
+def _held_by_jobs(answer: ProbeAnswer, jobs: Iterable[JobOnNode]) -> set[str]:
+    known = _indices(answer)
     held: set[str] = set()
     for job in jobs:
         held |= set(known.values()) if job.all_gpus else {known[one] for one in job.devices if one in known}
     return held
 
 
-def _processes(look: ProbeAnswer) -> dict[str, list[GpuProcess]]:
+def _processes(answer: ProbeAnswer) -> dict[str, list[GpuProcess]]:
     """The processes on each GPU that has any, by index."""
-    known = _indices(look)
-    found: dict[str, list[GpuProcess]] = {}
-    for process in look.gpu_processes:
+    known = _indices(answer)
+    processes: dict[str, list[GpuProcess]] = {}
+    for process in answer.gpu_processes:
         if process.gpu in known:
-            found.setdefault(known[process.gpu], []).append(process)
-    return found
+            processes.setdefault(known[process.gpu], []).append(process)
+    return processes
 
 
-def _shown(look: ProbeAnswer) -> str:
-    """The GPUs that are there: the others' indices move up where one has fallen off the bus, their uuids don't."""
-    named = ", ".join(f"{gpu.index} {gpu.uuid[:_SHOWN]}" for gpu in look.gpus)
-    return f"{len(look.gpus)} ({named})" if named else "none"
+def _shown(answer: ProbeAnswer) -> str:
+    """The GPUs that are there. When one falls off the bus, the indices of those after it move up; uuids stay."""
+    named = ", ".join(f"{gpu.index} {gpu.uuid[:_SHOWN]}" for gpu in answer.gpus)
+    return f"{len(answer.gpus)} ({named})" if named else "none"

@@ -1,79 +1,79 @@
-"""The training image as a node's engine shows it, and what speaks against starting a job from it. Pure."""
+"""The training image as a node's engine shows it, and why a job can't be started from it. Pure."""
 
 from collections.abc import Iterator, Sequence
 
-from launcher.cluster.preflight.node_facts import ProbeAnswer
+from launcher.cluster.preflight.probe_answer import ProbeAnswer
 from launcher.image.labels import TRAINER, ImageFacts
 
 _DRIVERS = {13: 580, 12: 525, 11: 450}
 """Oldest driver series by CUDA's major version: NVIDIA's CUDA Compatibility, "Minor Version Compatibility"."""
 _LINE_OF_OLD_DRIVERS = 12
-"""The CUDA that `make image` can be asked for instead."""
+"""The CUDA version that `make image` can build with instead."""
 _SHOWN = 19  # characters of an image's ID
 
 
-def names_there(look: ProbeAnswer, reference: str) -> tuple[str, ...]:
-    """What to ask the node's engine for, in order: it may know the image by another name than the recorded one.
+def image_names(answer: ProbeAnswer, reference: str) -> tuple[str, ...]:
+    """Return the names to ask the node's engine for, in order: it may know the image by another name than recorded.
 
-    A node that was handed the image by another one has written down what it is there.
+    A node that received the image from another node has recorded the name that it has there.
     """
-    if look.image_record.get("reference") != reference:
+    if answer.image_record.get("reference") != reference:
         return (reference,)
     return tuple(
-        dict.fromkeys([reference, *filter(None, (look.image_record.get("id"), look.image_record.get("name")))])
+        dict.fromkeys([reference, *filter(None, (answer.image_record.get("id"), answer.image_record.get("name")))])
     )
 
 
-def absent(look: ProbeAnswer, reference: str) -> str:
-    """What to say where the node's engine knows none of `names_there`."""
-    other = look.image_record.get("reference")
+def image_absent(answer: ProbeAnswer, reference: str) -> str:
+    """Return what to say if the node's engine knows none of `image_names`."""
+    other = answer.image_record.get("reference")
     what = f"; it has {other[:_SHOWN]}" if other and other != reference else ""
     return f"the image {_short(reference)} is not there{what}: `make provision TAGS=train_image` brings it"
 
 
-def same(one: ImageFacts, other: ImageFacts) -> bool:
-    """Whether two nodes have the same image: an engine that keeps images in containerd calls it by another ID."""
+def same_image(one: ImageFacts, other: ImageFacts) -> bool:
+    """Return whether both are one image, also under two IDs: engines that keep images in containerd use their own."""
     return not ({one.id} | one.digests).isdisjoint({other.id} | other.digests)
 
 
-def usual(images: Sequence[ImageFacts]) -> ImageFacts:
-    """The image that most nodes have."""
-    return max(images, key=lambda one: sum(same(one, other) for other in images))
+def usual_image(images: Sequence[ImageFacts]) -> ImageFacts:
+    """Return the image that most nodes have."""
+    return max(images, key=lambda one: sum(same_image(one, other) for other in images))
 
 
-def other_one(image: ImageFacts, usual: ImageFacts) -> str:
-    """What to say where a node has another image than most."""
+def image_differs(image: ImageFacts, usual: ImageFacts) -> str:
+    """Return what to say if a node has another image than most."""
     return (
         f"its image ({_short(image.id)}) is not that of the other nodes ({_short(usual.id)}): remove it there, then "
         "`make provision TAGS=train_image`"
     )
 
 
-def made_by_others(image: ImageFacts) -> str:
-    """What speaks against the image itself, on whichever node; empty if nothing does."""
+def foreign_image(image: ImageFacts) -> str:
+    """Return why the image can't be used on any node: `make image` did not build it; empty if it did."""
     if TRAINER in image.labels:
         return ""
     return (
         f"{_short(image.id)} was not made by `make image` (it has no label {TRAINER}), so it can't run a job: "
-        "`make image BASE=<that image>` builds on it; mend ringmaster_image"
+        "`make image BASE=<that image>` builds on it; correct ringmaster_image"
     )
 
 
-def unfit(image: ImageFacts, look: ProbeAnswer, *, uses_gpus: bool) -> Iterator[str]:
-    """Yield what speaks against running the image on this node."""
-    if image.architecture and look.architecture and image.architecture != look.architecture:
+def image_unfit(image: ImageFacts, answer: ProbeAnswer, *, uses_gpus: bool) -> Iterator[str]:
+    """Yield each reason why the image can't run on this node."""
+    if image.architecture and answer.architecture and image.architecture != answer.architecture:
         yield (
-            f"the image is for {image.architecture}, this node is {look.architecture}: "
+            f"the image is for {image.architecture}, this node is {answer.architecture}: "
             "leave it out (LIMIT=), or build one for it: `make image LIMIT=<nodes of this kind>`"
         )
     if uses_gpus:
-        yield from _old_driver(image.cuda, look)
+        yield from _old_driver(image.cuda, answer)
 
 
-def _old_driver(cuda: str, look: ProbeAnswer) -> Iterator[str]:
+def _old_driver(cuda: str, answer: ProbeAnswer) -> Iterator[str]:
     major = int(cuda.partition(".")[0]) if cuda.partition(".")[0].isdigit() else 0
     needed = _DRIVERS.get(major, 0)
-    driver = min((gpu.driver for gpu in look.gpus), key=_series, default="")
+    driver = min((gpu.driver for gpu in answer.gpus), key=_series, default="")
     if not needed or not _series(driver) or _series(driver) >= needed:
         return
     older = _series(driver) >= _DRIVERS[_LINE_OF_OLD_DRIVERS] and major > _LINE_OF_OLD_DRIVERS
@@ -90,6 +90,6 @@ def _series(driver: str) -> int:
 
 
 def _short(reference: str) -> str:
-    """A reference with as much of its digest as tells it from others."""
+    """The reference, with enough of its digest to tell it from others."""
     name, at, digest = reference.rpartition("@")
     return f"{name}{at}{digest[:_SHOWN]}"

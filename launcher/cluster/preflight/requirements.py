@@ -1,4 +1,4 @@
-"""A requirements file beside the user's script: whether the image has what it asks for."""
+"""A requirements file beside the user's script: does the image have what it asks for? Pure, but for reading it."""
 
 import hashlib
 import re
@@ -16,15 +16,15 @@ from launcher.job.program import Program
 
 NAME = "requirements.txt"
 PYTHON = "python"
-"""Under this name an image's packages may say which Python it has; there is no package of that name."""
+"""An image's list of packages may give its Python's version under this name; there is no package of that name."""
 _SHOWN = 3
 _UNKNOWN = re.compile(r"\b(python_(full_)?version|implementation_version|platform_(release|version))\b")
-"""What a marker may ask for and an image doesn't tell, but for its Python."""
+"""What a marker may ask for but an image doesn't report, except for its Python's version."""
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Requirements:
     """A requirements file."""
 
     path: Path
@@ -32,18 +32,22 @@ class Wanted:
 
     @property
     def hash(self) -> str:
-        """What `make image REQUIREMENTS=` writes into the image's label."""
+        """The file's hash, as `make image REQUIREMENTS=` writes it into the image's label."""
         return hashlib.sha256(self.content).hexdigest()
 
 
-def find(program: Program) -> Wanted | None:
-    """The file in the script's folder, else in the code root; the bundled trainer needs none."""
+def find_requirements(program: Program) -> Requirements | None:
+    """Return the file in the script's folder, else in the code root; the bundled trainer needs none.
+
+    Raises:
+        RingmasterError: there is one, but it can't be read.
+    """
     if program.script is None:
         return None
     for folder in (program.script.parent, program.root):
         path = folder / NAME
         try:
-            return Wanted(path=path, content=path.read_bytes())
+            return Requirements(path=path, content=path.read_bytes())
         except (FileNotFoundError, IsADirectoryError):
             continue
         except OSError as error:
@@ -53,24 +57,24 @@ def find(program: Program) -> Wanted | None:
     return None
 
 
-def lacking(wanted: Wanted, image: ImageFacts) -> str:
-    """What the image lacks of it, with the way to mend that; empty where it has all."""
-    if image.labels.get(REQUIREMENTS) == wanted.hash:
+def missing_packages(requirements: Requirements, image: ImageFacts) -> str:
+    """Return which packages the image lacks, and how to add them; empty if it has them all."""
+    if image.labels.get(REQUIREMENTS) == requirements.hash:
         return ""
     installed = {str(canonicalize_name(name)): version for name, version in image.packages.items()}
     environment = _environment(image, installed.get(PYTHON, ""))
     missing, unknown = [], []
-    for line in _lines(wanted.content):
-        found = _judge(line, installed, environment)
-        if found is None:
+    for line in _lines(requirements.content):
+        lack = _lack(line, installed, environment)
+        if lack is None:
             unknown.append(line)
-        elif found:
-            missing.append(found)
-    remedy = f"`make image REQUIREMENTS={shlex.quote(str(wanted.path))}` puts it in"
+        elif lack:
+            missing.append(lack)
+    remedy = f"`make image REQUIREMENTS={shlex.quote(str(requirements.path))}` puts it in"
     if missing:
-        return f"{wanted.path} asks for {_few(missing)}: {remedy}"
+        return f"{requirements.path} asks for {_few(missing)}: {remedy}"
     if unknown:
-        return f"{wanted.path} has lines that can't be compared with the image ({_few(unknown)}): {remedy}"
+        return f"{requirements.path} has lines that can't be compared with the image ({_few(unknown)}): {remedy}"
     return ""
 
 
@@ -81,8 +85,8 @@ def _lines(content: bytes) -> list[str]:
     return [line for line in lines if line]
 
 
-def _judge(line: str, installed: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
-    """What the line asks for and is not there; empty if it is, None if that can't be told."""
+def _lack(line: str, installed: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+    """What the line asks for that is not there; empty if it is there, None if that can't be decided."""
     try:
         requirement = Requirement(line)
     except InvalidRequirement:  # an option (-r, -e, --hash), or the path or address of a package
@@ -90,7 +94,7 @@ def _judge(line: str, installed: Mapping[str, str], environment: Mapping[str, st
     if requirement.url:
         return None
     if requirement.marker:
-        if not environment.keys() >= {found[0] for found in _UNKNOWN.finditer(str(requirement.marker))}:
+        if not environment.keys() >= {match[0] for match in _UNKNOWN.finditer(str(requirement.marker))}:
             return None
         if not requirement.marker.evaluate(dict(environment)):
             return ""
@@ -99,12 +103,12 @@ def _judge(line: str, installed: Mapping[str, str], environment: Mapping[str, st
         return str(requirement)
     if not requirement.specifier.contains(version, prereleases=True):
         return f"{requirement} (the image has {version})"
-    return None if requirement.extras else ""  # what an extra brings is not written down
+    return None if requirement.extras else ""  # an image does not record what an extra brings
 
 
 def _environment(image: ImageFacts, python: str) -> dict[str, str]:
-    """The image's side of markers such as `; sys_platform == "linux"`: this machine's would be another one's."""
-    found = {
+    """The image's values for markers such as `; sys_platform == "linux"`: this machine's may differ."""
+    environment = {
         "os_name": "posix",
         "sys_platform": "linux",
         "platform_system": "Linux",
@@ -113,8 +117,8 @@ def _environment(image: ImageFacts, python: str) -> dict[str, str]:
         "platform_python_implementation": "CPython",
     }
     if python:
-        found |= {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python}
-    return found
+        environment |= {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python}
+    return environment
 
 
 def _few(texts: list[str]) -> str:

@@ -1,1 +1,6 @@
-"""What travels between the operator's machine and the nodes: code and data there, results back."""
+"""What travels between the operator's machine and the nodes.
+
+- To the nodes: `code` and `data` list what travels as a `FileTree` (`file_tree`), `upload` brings it there; the part
+  that runs on the nodes is `launcher/on_node/tree_store.py`.
+- From the nodes: `download` fetches results.
+"""

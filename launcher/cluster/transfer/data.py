@@ -1,4 +1,4 @@
-"""What travels of a user's data: every file of a folder, or one file; hashes are remembered, for data is large."""
+"""Which files of a user's data travel: all of a folder, or one. Hashes are remembered, because data is large."""
 
 import errno
 import json
@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import RingmasterError
-from launcher.cluster.transfer.file_tree import Tree, amount, hashed_entry, in_order, mode_of, unreadable
+from launcher.cluster.transfer.file_tree import FileTree, amount, hashed_entry, in_order, mode_of, unreadable
 from launcher.on_node.tree_store import PLAIN, Entry
 
 _SETTLED_S = 2.0
-"""A file that is younger may change again without its time of change telling so."""
+"""A file that changed this recently may change again without a new modification time."""
 
 
-def list_data(path: Path, say: Callable[[str], None]) -> Tree:
-    """Every file below the folder `path`, or that file, under its own name; links are followed.
+def list_data(path: Path, say: Callable[[str], None]) -> FileTree:
+    """List every file below the folder `path`, or that file, under its own name; links are followed.
 
     Args:
-        say: told once a second how far the reading is.
+        say: called once a second with the progress of reading.
 
     Raises:
-        RingmasterError: there is nothing, or a file can't be read.
+        RingmasterError: there is no file, or one can't be read.
     """
     path = (path if path.name not in ("", "..") else path.resolve()).absolute()
     if not path.name or not os.path.lexists(path):
@@ -38,11 +38,11 @@ def list_data(path: Path, say: Callable[[str], None]) -> Tree:
         raise RingmasterError(f"DATA: {path}: there are no files in it")
     entries = _hashed(path.parent, walk.files, say)
     folders = (Entry(name, PLAIN) for name in walk.empty)
-    return Tree(root=path.parent, entries=in_order((*entries, *folders)), warnings=tuple(walk.warnings))
+    return FileTree(root=path.parent, entries=in_order((*entries, *folders)), warnings=tuple(walk.warnings))
 
 
 class _Walk:
-    """Finds what lies below a folder."""
+    """Collects the files, empty folders and warnings below a folder."""
 
     def __init__(self, root: Path) -> None:
         self.files: dict[str, os.stat_result] = {}
@@ -51,17 +51,17 @@ class _Walk:
         self._root = root
 
     def visit(self, name: str, above: tuple[tuple[int, int], ...]) -> None:
-        """Note a file, or all below a folder; `above` are the folders it lies in, by device and inode."""
+        """Note a file, or everything below a folder; `above`: the folders that contain it, by device and inode."""
         path = self._root / name
         try:
-            found = path.stat()
-            here = (found.st_dev, found.st_ino)
-            if stat.S_ISREG(found.st_mode):
-                self.files[name] = found
-            elif not stat.S_ISDIR(found.st_mode):
-                self.warnings.append(f"{path}: neither file nor folder; left out")
+            status = path.stat()
+            here = (status.st_dev, status.st_ino)
+            if stat.S_ISREG(status.st_mode):
+                self.files[name] = status
+            elif not stat.S_ISDIR(status.st_mode):
+                self.warnings.append(f"{path}: neither a file nor a folder; left out")
             elif here in above:
-                self.warnings.append(f"{path}: a link to a folder that it lies in; left out")
+                self.warnings.append(f"{path}: a link to a folder that contains it; left out")
             else:
                 inside = sorted(each.name for each in path.iterdir())
                 if not inside:
@@ -69,33 +69,33 @@ class _Walk:
                 for each in inside:
                     self.visit(f"{name}/{each}", (*above, here))
         except FileNotFoundError:
-            self.warnings.append(f"{path}: a link that leads nowhere; left out")
+            self.warnings.append(f"{path}: a link to nothing; left out")
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise unreadable(path, error) from error
-            self.warnings.append(f"{path}: a link that leads to itself; left out")
+            self.warnings.append(f"{path}: a link to itself; left out")
 
 
 def _hashed(root: Path, files: dict[str, os.stat_result], say: Callable[[str], None]) -> list[Entry]:
     known = _Hashes(_cache_folder() / "hashes.json")
-    total, done, said = sum(found.st_size for found in files.values()), 0, time.monotonic()
+    total, done, said_at = sum(status.st_size for status in files.values()), 0, time.monotonic()
     entries = []
 
     def pace(size: int) -> None:
-        nonlocal done, said
+        nonlocal done, said_at
         done += size
-        if time.monotonic() - said >= 1:
-            said = time.monotonic()
+        if time.monotonic() - said_at >= 1:
+            said_at = time.monotonic()
             say(f"reading the data: {amount(done)} of {amount(total)}")
 
     try:
-        for name, found in files.items():
-            entry = known.get(root, name, found)
+        for name, status in files.items():
+            entry = known.get(root, name, status)
             if entry is None:
                 entry = hashed_entry(root, name, pace)
-                known.put(root, entry, found)
+                known.put(root, entry, status)
             else:
-                pace(found.st_size)
+                pace(status.st_size)
             entries.append(entry)
     finally:  # what was read before Ctrl-C need not be read again
         known.save()
@@ -108,7 +108,7 @@ def _cache_folder() -> Path:
 
 
 class _Hashes:
-    """Hashes of files that were read before, as long as size, time of change and inode are the same."""
+    """Hashes of files that were read before; each is valid while size, modification time and inode stay the same."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._changed = path, False
@@ -117,21 +117,21 @@ class _Hashes:
             known = json.loads(path.read_bytes())
             self._known = known if isinstance(known, dict) else {}
 
-    def get(self, root: Path, name: str, found: os.stat_result) -> Entry | None:
+    def get(self, root: Path, name: str, status: os.stat_result) -> Entry | None:
         row = self._known.get(str(root / name))
-        if not isinstance(row, list) or len(row) != 2 or row[0] != _marks(found):
+        if not isinstance(row, list) or len(row) != 2 or row[0] != _marks(status):
             return None
         if not isinstance(row[1], str) or not re.fullmatch("[0-9a-f]{64}", row[1]):
             return None
-        return Entry(name, mode_of(found), found.st_size, row[1])
+        return Entry(name, mode_of(status), status.st_size, row[1])
 
-    def put(self, root: Path, entry: Entry, found: os.stat_result) -> None:
-        if entry.size == found.st_size and time.time() - found.st_mtime > _SETTLED_S:
-            self._known[str(root / entry.path)] = [_marks(found), entry.sha256]
+    def put(self, root: Path, entry: Entry, status: os.stat_result) -> None:
+        if entry.size == status.st_size and time.time() - status.st_mtime > _SETTLED_S:
+            self._known[str(root / entry.path)] = [_marks(status), entry.sha256]
             self._changed = True
 
     def save(self) -> None:
-        """Write what is new, in one step; whoever can't write does without."""
+        """Write the file in one step if anything is new; without it everything still works."""
         if not self._changed:
             return
         kept = {path: row for path, row in self._known.items() if Path(path).exists()}
@@ -147,5 +147,5 @@ class _Hashes:
                 raise
 
 
-def _marks(found: os.stat_result) -> list[int]:
-    return [found.st_size, found.st_mtime_ns, found.st_ino]
+def _marks(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ino]

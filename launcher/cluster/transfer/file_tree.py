@@ -1,4 +1,4 @@
-"""A tree of files as what travels: entries with their content, sizes, order."""
+"""`FileTree`: the files that travel to the nodes together, with sizes, hashes and order."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ _UNITS = {3: "kB", 6: "MB", 9: "GB"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class FileTree:
     """Files that travel together."""
 
     root: Path
@@ -27,11 +27,12 @@ class Tree:
 
     @cached_property
     def manifest(self) -> bytes:
+        """The description that the nodes get."""
         return manifest_of(self.entries)
 
     @cached_property
     def hash(self) -> str:
-        """The same for the same names, modes and contents, wherever they lie."""
+        """The same for the same names, modes and contents, wherever the files are."""
         return hashlib.sha256(self.manifest).hexdigest()
 
     @property
@@ -41,20 +42,21 @@ class Tree:
 
     @property
     def files(self) -> int:
+        """How many of the entries are files."""
         return sum(1 for entry in self.entries if entry.sha256)
 
     def source(self, entry: Entry) -> bytes:
-        """Where an entry's file lies here."""
+        """Return the path of an entry's file here."""
         return os.fsencode(self.root) + b"/" + entry.name
 
 
-def describe(tree: Tree) -> str:
-    """How many and how much, for people."""
+def describe(tree: FileTree) -> str:
+    """Return the number of files and their size, for people."""
     return f"{tree.files:,} file{'' if tree.files == 1 else 's'}, {amount(tree.size)}"
 
 
 def amount(size: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes in a unit for people."""
     if size < 1000:
         return f"{size} bytes"
     power = next((power for power in (3, 6) if size < 999.95 * 10**power), 9)
@@ -62,44 +64,44 @@ def amount(size: int) -> str:
 
 
 def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """As a manifest has them, so that a place in one is a place in the other."""
+    """Sort entries as a manifest does, so that an index into one is an index into the other."""
     return tuple(sorted(entries, key=lambda entry: entry.name))
 
 
 def hashed_entry(root: Path, name: str, pace: Callable[[int], None] = lambda _: None) -> Entry:
-    """A file, read to its end; one that changes meanwhile is read again.
+    """Read a file and return its entry; if it changes meanwhile, read it again.
 
     Args:
-        pace: told of all bytes read.
+        pace: called with the number of bytes after each read.
 
     Raises:
-        RingmasterError: it can't be read, or goes on changing.
+        RingmasterError: it can't be read, or keeps changing.
     """
     path = root / name
     for _ in range(_TRIES):
-        seen, size = hashlib.sha256(), 0
+        digest, size = hashlib.sha256(), 0
         try:
             with path.open("rb") as file:
                 before = os.fstat(file.fileno())
                 while data := file.read(CHUNK_BYTES):
-                    seen.update(data)
+                    digest.update(data)
                     size += len(data)
                     pace(len(data))
                 after = os.fstat(file.fileno())
         except OSError as error:
             raise unreadable(path, error) from error
         if size == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
-            return Entry(name, mode_of(after), size, seen.hexdigest())
-    raise RingmasterError(f"{path}: it changes while it is read; wait until it is written, or name it in .gitignore")
+            return Entry(name, mode_of(after), size, digest.hexdigest())
+    raise RingmasterError(f"{path}: it changes while it is read; wait until it is complete, or add it to .gitignore")
 
 
-def mode_of(found: os.stat_result) -> int:
-    """The mode a file travels with: of its rights only whether it can be run."""
-    return EXECUTABLE if found.st_mode & stat.S_IXUSR else PLAIN
+def mode_of(status: os.stat_result) -> int:
+    """Return the mode a file travels with, which keeps only whether its owner may execute it."""
+    return EXECUTABLE if status.st_mode & stat.S_IXUSR else PLAIN
 
 
 def unreadable(path: str | Path, error: OSError) -> RingmasterError:
-    """What to say of a file or folder that can't be read."""
+    """Return the error for a file or folder that can't be read."""
     return RingmasterError(
-        f"{path}: can't be read ({error.strerror}), so it can't travel to the nodes; mend its rights"
+        f"{path}: can't be read ({error.strerror}), so it can't travel to the nodes; correct its permissions"
     )

@@ -1,4 +1,4 @@
-"""Brings trees to nodes: code into a store of blobs there, data once over the slow line and then from node to node."""
+"""From here to the nodes: code into a store of blobs there; data over our own line once, then from node to node."""
 
 import json
 import os
@@ -10,73 +10,75 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster.transfer.file_tree import Tree, amount
-from launcher.on_node import tree_store as node_program
+from launcher.cluster.transfer.file_tree import FileTree, amount
+from launcher.on_node import tree_store
 from launcher.on_node.tree_store import END, block, piece
 from launcher.ssh.connection import Remote
 from launcher.ssh.pool import on_all
 
 Say = Callable[[str], None]
-SOURCE = Path(node_program.__file__).read_text(encoding="utf-8")
-"""What runs on the nodes."""
+SOURCE = Path(tree_store.__file__).read_text(encoding="utf-8")
+"""The program that runs on the nodes."""
 _NOT_STARTED = ExitCode.NOT_STARTED
 _SEND_BYTES = 1 << 20
-"""Small files are joined: each piece is a meeting of two threads."""
-_MENDING = {
+"""Small files are joined up to this size: two threads have to meet for each piece."""
+_REMEDIES = {
     "ENOSPC": "free some space there",
     "EDQUOT": "free some of the user's quota there",
-    "EACCES": "make provision makes Ringmaster's folders for the SSH user",
-    "EPERM": "make provision makes Ringmaster's folders for the SSH user",
+    "EACCES": "make provision creates Ringmaster's folders for the SSH user",
+    "EPERM": "make provision creates Ringmaster's folders for the SSH user",
     "EROFS": "mount it writable there, or set ringmaster_job_dir and ringmaster_data_dir",
     "EEXIST": "give the job another NAME",
 }
 
 
-def place_code(
+def upload_code(
     remotes: Mapping[str, Remote],
-    tree: Tree,
+    tree: FileTree,
     job_dirs: Mapping[str, str],
     name: str,
     *,
     owner: tuple[int, int] | None = None,
     say: Say,
 ) -> None:
-    """Make a writable copy of `tree` at <job_dir>/<name>/code on all nodes; what a node has seen before isn't sent.
+    """Make a writable copy of `tree` at <job_dir>/<name>/code on all nodes; send only what a node doesn't have yet.
 
     Args:
         job_dirs: by node.
         owner: uid and gid that the copy gets on nodes where the SSH user is root.
-        say: told how far it is, at most once a second and node, from several threads.
+        say: called with the progress, at most once a second for each node, from several threads.
 
     Raises:
         RingmasterError: it failed on a node.
     """
-    given = ":".join(map(str, owner)) if owner else ""
+    owner_word = ":".join(map(str, owner)) if owner else ""
 
     def place(remote: Remote) -> None:
         folder = job_dirs[remote.name]
-        call = _Call(remote, ("make", f"{folder}/.code", f"{folder}/{name}/code", given), say)
+        call = _Call(remote, ("make", f"{folder}/.code", f"{folder}/{name}/code", owner_word), say)
         missing = call.ask([block(tree.manifest)])["missing"]
         if not missing:
             return
         feed = _Feed(remote.name, tree, say)
         if call.ask(chain([block(tree.manifest)], feed.blobs(missing)), feed)["missing"]:
-            raise RingmasterError(f"{remote.name}: the code has not arrived whole; try again", exit_code=_NOT_STARTED)
+            raise RingmasterError(
+                f"{remote.name}: the code has not arrived completely; try again", exit_code=_NOT_STARTED
+            )
 
     on_all(remotes, place)
 
 
-def place_data(
-    remotes: Mapping[str, Remote], tree: Tree, data_dirs: Mapping[str, str], addresses: Mapping[str, str], say: Say
+def upload_data(
+    remotes: Mapping[str, Remote], tree: FileTree, data_dirs: Mapping[str, str], addresses: Mapping[str, str], say: Say
 ) -> str:
-    """Bring data to all nodes; return where it lies below each node's data folder.
+    """Bring data to all nodes; return its path below each node's data folder.
 
     It is sent to one node at most: the others fetch it from a node that has it, over their own network.
 
     Args:
         data_dirs: by node.
-        addresses: by node, its name or address for the other nodes' SSH.
-        say: told how far it is, at most once a second and node, from several threads.
+        addresses: by node, the name or address that the other nodes' SSH uses for it.
+        say: called with the progress, at most once a second for each node, from several threads.
 
     Raises:
         RingmasterError: it failed on a node.
@@ -110,7 +112,7 @@ def place_data(
     return f"own/{tree.hash}/{tree.entries[0].path.partition('/')[0]}"
 
 
-def _send_data(remote: Remote, tree: Tree, folder: str, say: Say) -> None:
+def _send_data(remote: Remote, tree: FileTree, folder: str, say: Say) -> None:
     wanted = _Call(remote, ("want", folder, tree.hash), say).ask([block(tree.manifest)])
     if not wanted["complete"]:
         feed = _Feed(remote.name, tree, say)
@@ -119,21 +121,21 @@ def _send_data(remote: Remote, tree: Tree, folder: str, say: Say) -> None:
 
 
 class _SourceError(Exception):
-    """A node can't fetch from another; the message is the reason."""
+    """A node can't fetch from another one; the message is the reason."""
 
 
 class _Feed:
-    """What is sent to a node, and how far that is.
+    """What is sent to a node, and its progress.
 
-    Nothing is raised where it is sent (in a thread of the connection's): the stream ends early, and `error` says why.
+    It is read in a thread of the connection, so nothing is raised there: the stream ends early, and `error` says why.
     """
 
-    def __init__(self, name: str, tree: Tree, say: Say) -> None:
+    def __init__(self, name: str, tree: FileTree, say: Say) -> None:
         self.error: RingmasterError | None = None
         self._name, self._tree, self._say = name, tree, say
 
     def blobs(self, missing: Sequence[str]) -> Iterator[bytes]:
-        """The files with these hashes."""
+        """Yield the files with these hashes."""
         first = {entry.sha256: index for index, entry in reversed(list(enumerate(self._tree.entries)))}
         indexes = [first[sha256] for sha256 in missing]
         entries = self._tree.entries
@@ -142,13 +144,13 @@ class _Feed:
             for index in indexes:
                 yield b"%b %d\n" % (entries[index].sha256.encode(), entries[index].size)
                 body = piece(self._tree.source(entries[index]), index, 0, entries[index].size)
-                next(body)  # its own head
+                next(body)  # skip the header of a piece: blobs have their own
                 yield from body
 
         return self._paced(each(), sum(entries[index].size for index in indexes))
 
     def pieces(self, wanted: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-        """These files from these bytes on, and the end."""
+        """Yield these files (by index) from these offsets on, then the end mark."""
         entries = self._tree.entries
         each = (
             piece(self._tree.source(entries[index]), index, offset, entries[index].size) for index, offset in wanted
@@ -157,8 +159,8 @@ class _Feed:
         return self._paced(chain(chain.from_iterable(each), [END]), total)
 
     def _paced(self, parts: Iterable[bytes], total: int) -> Iterator[bytes]:
-        """Join what is small, say what has gone."""
-        sent, said, waiting, size = 0, time.monotonic(), [], 0
+        """Join small pieces, and report the progress."""
+        sent, said_at, waiting, size = 0, time.monotonic(), [], 0
         try:
             for part in parts:
                 waiting.append(part)
@@ -166,8 +168,8 @@ class _Feed:
                 if size >= _SEND_BYTES:
                     yield b"".join(waiting)
                     sent, waiting, size = sent + size, [], 0
-                if time.monotonic() - said >= 1:
-                    said = time.monotonic()
+                if time.monotonic() - said_at >= 1:
+                    said_at = time.monotonic()
                     self._say(f"{self._name}: sent {amount(min(sent, total))} of {amount(total)}")
             yield b"".join(waiting)
         except OSError as error:
@@ -177,15 +179,20 @@ class _Feed:
 
 
 class _Call:
-    """A call of the node's side."""
+    """One call of `tree_store.py` on a node."""
 
     def __init__(self, remote: Remote, words: Sequence[str], say: Say) -> None:
         self._remote, self._words, self._say = remote, words, say
-        self._lock, self._rest, self._said = threading.Lock(), b"", ""
+        self._lock, self._rest, self._last_line = threading.Lock(), b"", ""
         self._answer: dict[str, Any] = {}
 
     def ask(self, stdin: Iterable[bytes], feed: _Feed | None = None) -> dict[str, Any]:
-        """Run it and return its answer."""
+        """Run it and return its answer.
+
+        Raises:
+            _SourceError: the node can't fetch from the other one.
+            RingmasterError: it failed, or `feed` did.
+        """
         words = ("python3", "-IS", "-c", SOURCE, *self._words)
         code = self._remote.stream(words, stdin=stdin, on_output=self._hear)
         if feed is not None and feed.error is not None:
@@ -194,18 +201,18 @@ class _Call:
         if answer.get("source"):
             raise _SourceError(answer["error"])
         if "error" in answer:
-            mending = _MENDING.get(answer.get("errno", ""), "")
+            remedy = _REMEDIES.get(answer.get("errno", ""), "")
             what = ": ".join(filter(None, (name, answer.get("path", ""), answer["error"])))
-            raise RingmasterError(f"{what}; {mending}" if mending else what, exit_code=_NOT_STARTED)
+            raise RingmasterError(f"{what}; {remedy}" if remedy else what, exit_code=_NOT_STARTED)
         if code == 127:
             raise RingmasterError(f"{name}: there is no python3; make provision installs it", exit_code=_NOT_STARTED)
         if code or not answer:
-            why = self._said or f"exit code {code}"
-            raise RingmasterError(f"{name}: files can't be brought there: {why}", exit_code=_NOT_STARTED)
+            why = self._last_line or f"exit code {code}"
+            raise RingmasterError(f"{name}: files can't be sent there: {why}", exit_code=_NOT_STARTED)
         return answer
 
     def _hear(self, data: bytes) -> None:
-        """Take in what it prints; both its streams come here, each in a thread."""
+        """Take in what it prints; both its streams arrive here, each in its own thread."""
         with self._lock:
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in filter(None, lines):
@@ -214,9 +221,9 @@ class _Call:
                 except ValueError:
                     message = None
                 if not isinstance(message, dict):
-                    self._said = line.decode(errors="replace").strip()
+                    self._last_line = line.decode(errors="replace").strip()
                 elif "doing" in message:
-                    if message["doing"] != "taken":  # of which we say ourselves how much was sent
+                    if message["doing"] != "taken":  # we report that ourselves, as what was sent
                         self._say(f"{self._remote.name}: {_progress(message)}")
                 else:
                     self._answer = message

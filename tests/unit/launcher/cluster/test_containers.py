@@ -1,4 +1,4 @@
-"""What an engine is asked about jobs' containers; of two launchers one gives way. The engine is a fake."""
+"""Jobs' containers on a node; one of two launchers gives way. The engine is a fake."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,16 +9,17 @@ from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.cluster import containers as engine
+from launcher.cluster import containers
 from launcher.cluster.containers import STALE_S, JobContainer, in_the_way, parse, unix_time
+from launcher.cluster.preflight.gpus import JobOnNode
 from tests.support.engine import MOMENT, FakeEngine, job_container, refusal
 
 
 def test_what_inspect_says_is_read() -> None:
     fake = FakeEngine(now=1.5)
     chosen = [{"Count": 0, "DeviceIDs": ["0", "2"]}, {"DeviceIDs": None}]
-    found = parse(fake.inspected[fake.put("a", "exited", 137, chosen)])
-    assert found == JobContainer(
+    container = parse(fake.inspected[fake.put("a", "exited", 137, chosen)])
+    assert container == JobContainer(
         id="node1-a-0",
         job="a",
         node="node1",
@@ -54,37 +55,37 @@ def test_the_oldest_comes_first_and_one_that_goes_meanwhile_is_left_out(monkeypa
         return inspect(container)
 
     monkeypatch.setattr(fake, "inspect_container", look)
-    assert [each.id for each in engine.containers(fake)] == [first, last]  # type: ignore[arg-type]
-    assert [each.id for each in engine.containers(fake, "b")] == [last]  # type: ignore[arg-type]
+    assert [each.id for each in containers.find(fake)] == [first, last]  # type: ignore[arg-type]
+    assert [each.id for each in containers.find(fake, "b")] == [last]  # type: ignore[arg-type]
 
 
 def test_what_is_gone_or_going_counts_as_removed() -> None:
     fake: Any = FakeEngine()
-    engine.remove(fake, "never")
+    containers.remove(fake, "never")
     kept = fake.put("a")
     fake.refuses["remove"] = refusal(409)
-    engine.remove(fake, kept)
+    containers.remove(fake, kept)
     fake.refuses["remove"] = refusal(500)
     with pytest.raises(APIError):
-        engine.remove(fake, kept)
+        containers.remove(fake, kept)
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "exited"])
 def test_what_runs_ends_at_once_also_what_is_frozen(state: str) -> None:
     fake: Any = FakeEngine()
     one = fake.put("a", state)
-    engine.kill(fake, parse(fake.inspected[one]))
+    containers.kill(fake, parse(fake.inspected[one]))
     assert fake.inspected[one]["State"]["Status"] == "exited"
 
 
 def test_what_is_gone_counts_as_ended_and_a_refusal_does_not() -> None:
     fake: Any = FakeEngine()
     one = fake.put("a")
-    found = parse(fake.inspected.pop(one))
-    engine.kill(fake, found)
+    container = parse(fake.inspected.pop(one))
+    containers.kill(fake, container)
     fake.refuses["kill"] = refusal(500)
     with pytest.raises(APIError):
-        engine.kill(fake, found)
+        containers.kill(fake, container)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +106,9 @@ def test_who_holds_a_node(state: str, age: float, holds: bool) -> None:
 
 
 def test_what_others_need_to_know() -> None:
-    assert job_container(1).as_there == engine.JobThere(name="job1", all_gpus=True)
-    assert job_container(gpus=frozenset("20")).as_there.devices == ("0", "2")
-    assert job_container(gpus=frozenset()).as_there == engine.JobThere(name="job0")
+    assert job_container(1).as_job_on_node == JobOnNode(name="job1", all_gpus=True)
+    assert job_container(gpus=frozenset("20")).as_job_on_node.devices == ("0", "2")
+    assert job_container(gpus=frozenset()).as_job_on_node == JobOnNode(name="job0")
 
 
 MOMENTS = st.integers(0, 20).map(lambda tenth: MOMENT + tenth / 10)
@@ -115,21 +116,21 @@ GPUS = st.one_of(st.none(), st.frozensets(st.sampled_from("0123")))
 ONE = st.tuples(MOMENTS, GPUS, st.integers(0, 20))
 
 
-def refused(made: Sequence[tuple[float, frozenset[str] | None, int]], started: int) -> list[bool]:
-    """Who gives way, if each looks some tenths of a second after its own container was made.
+def refused(launches: Sequence[tuple[float, frozenset[str] | None, int]], started: int) -> list[bool]:
+    """Return who gives way if each looks some tenths of a second after its own container was created.
 
     Args:
         started: bits; whose container runs already when others look.
     """
-    all_of_them = [job_container(number, created, gpus=gpus) for number, (created, gpus, _) in enumerate(made)]
+    all_of_them = [job_container(number, created, gpus=gpus) for number, (created, gpus, _) in enumerate(launches)]
     gives_way = []
-    for ours, (created, _, later) in zip(all_of_them, made, strict=True):
-        seen = [
+    for ours, (created, _, later) in zip(all_of_them, launches, strict=True):
+        visible = [
             replace(each, state="running") if started >> number & 1 and each is not ours else each
             for number, each in enumerate(all_of_them)
             if each.created <= created + later / 10
         ]
-        gives_way.append(in_the_way(seen[::-1], ours) is not None)
+        gives_way.append(in_the_way(visible[::-1], ours) is not None)
     return gives_way
 
 
@@ -137,19 +138,19 @@ def conflict(one: frozenset[str] | None, other: frozenset[str] | None) -> bool:
     return not (one and other and not one & other)
 
 
-@given(made=st.lists(ONE, min_size=1, max_size=4), started=st.integers(0, 15))
-def test_whatever_the_order_of_looks_at_most_one_goes_on(made: list[Any], started: int) -> None:
-    gives_way = refused(made, started)
-    go_on = [gpus for (_, gpus, _), refuses in zip(made, gives_way, strict=True) if not refuses]
+@given(launches=st.lists(ONE, min_size=1, max_size=4), started=st.integers(0, 15))
+def test_whatever_the_order_of_looks_at_most_one_goes_on(launches: list[Any], started: int) -> None:
+    gives_way = refused(launches, started)
+    go_on = [gpus for (_, gpus, _), refuses in zip(launches, gives_way, strict=True) if not refuses]
     assert not any(conflict(one, other) for number, one in enumerate(go_on) for other in go_on[:number])
-    oldest = min(range(len(made)), key=lambda number: (made[number][0], f"c{number}"))
+    oldest = min(range(len(launches)), key=lambda number: (launches[number][0], f"c{number}"))
     assert not gives_way[oldest], "never all of them"
 
 
-@given(made=st.tuples(ONE, ONE), started=st.integers(0, 3))
-def test_of_two_one_gives_way_and_none_if_each_chose_gpus_of_its_own(made: tuple[Any, Any], started: int) -> None:
-    (_, one, _), (_, other, _) = made
-    assert sum(refused(made, started)) == conflict(one, other)
+@given(launches=st.tuples(ONE, ONE), started=st.integers(0, 3))
+def test_of_two_one_gives_way_and_none_if_each_chose_gpus_of_its_own(launches: tuple[Any, Any], started: int) -> None:
+    (_, one, _), (_, other, _) = launches
+    assert sum(refused(launches, started)) == conflict(one, other)
 
 
 def test_what_a_killed_launcher_left_is_not_in_the_way_for_ever() -> None:

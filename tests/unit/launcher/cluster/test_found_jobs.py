@@ -1,4 +1,4 @@
-"""The jobs that nodes know of: what a container and a folder mean together, and which one is meant."""
+"""The jobs that nodes know of: what container and folder mean together, and which job NAME= chooses."""
 
 import json
 from pathlib import Path
@@ -41,8 +41,8 @@ MADE = Part(container=there("created"), folder=folder(), now=160.0)
     ],
 )
 def test_states(parts: tuple[Part, ...], state: str, runs: bool, is_open: bool) -> None:
-    found = job(*parts)
-    assert (found.state, found.runs, found.open) == (state, runs, is_open)
+    known = job(*parts)
+    assert (known.state, known.runs, known.open) == (state, runs, is_open)
 
 
 def test_what_somebody_has_written_down_and_whether_it_ever_ran() -> None:
@@ -74,10 +74,10 @@ class TestChoosing:
 
     def test_by_name(self) -> None:
         assert choose_job([self.one, self.two, self.old], "old", running=True) is self.old
-        with pytest.raises(RingmasterError, match="NAME=no: no node knows such a job; there are: one, old") as raised:
+        with pytest.raises(RingmasterError, match="NAME=no: no node knows such a job; known jobs: one, old") as raised:
             choose_job([self.one, self.old], "no", running=False)
         assert raised.value.exit_code == ExitCode.USAGE
-        with pytest.raises(RingmasterError, match="there are: none"):
+        with pytest.raises(RingmasterError, match="known jobs: none"):
             choose_job([], "no", running=False)
 
     @pytest.mark.parametrize("running", [True, False])
@@ -86,7 +86,7 @@ class TestChoosing:
 
     @pytest.mark.parametrize("running", [True, False])
     def test_of_several_that_run_none_is_guessed(self, running: bool) -> None:
-        with pytest.raises(RingmasterError, match=r"2 jobs run \(one, two\): say which with NAME="):
+        with pytest.raises(RingmasterError, match=r"2 jobs are running \(one, two\): choose one with NAME="):
             choose_job([self.one, self.two], "", running=running)
 
     def test_the_newest_where_none_runs_but_only_to_look_at(self) -> None:
@@ -108,11 +108,11 @@ def test_nodes_are_asked_and_what_runs_comes_first_then_the_newest(nodes: dict[s
     two.have("runs", at=10)
     two.fake.put("runs")
     two.fake.put("nameless")
-    found, silent = find_jobs(nodes)
+    jobs, silent = find_jobs(nodes)
     assert silent == {}
-    assert [each.name for each in found] == ["runs", "nameless", "new", "old"]
-    assert [list(each.parts) for each in found] == [["node2"], ["node2"], ["node1", "node2"], ["node1"]]
-    runs, nameless = found[0].parts["node2"], found[1].parts["node2"]
+    assert [each.name for each in jobs] == ["runs", "nameless", "new", "old"]
+    assert [list(each.parts) for each in jobs] == [["node2"], ["node2"], ["node1", "node2"], ["node1"]]
+    runs, nameless = jobs[0].parts["node2"], jobs[1].parts["node2"]
     assert runs.container and runs.container.state == "running" and runs.now > 3000
     assert nameless.container and nameless.folder == {}
 
@@ -125,8 +125,8 @@ def test_the_plan_is_read_from_whichever_node_has_it(nodes: dict[str, Any]) -> N
     for node in nodes.values():
         node.have("job")
     (nodes["node1"].jobs / "job/plan.json").write_text('{"nodes": [')
-    made, remotes = plan_of(only(nodes), nodes)
-    assert made == cluster_plan(2, name="job")
+    plan, remotes = plan_of(only(nodes), nodes)
+    assert plan == cluster_plan(2, name="job")
     assert remotes == nodes
 
 
@@ -142,7 +142,7 @@ def test_nodes_that_the_plan_calls_by_other_names_are_known_by_their_address(tmp
 
 
 def test_a_nodes_folder_says_its_name_in_the_plan(tmp_path: Path) -> None:
-    """Whoever started the job called the machines the other way round, and reached them at other addresses."""
+    """The launcher that started the job had the two names swapped, and reached the machines at other addresses."""
     remotes: dict[str, Any] = {
         name: Node(tmp_path, name, address) for name, address in (("node1", "10.0.0.1"), ("node2", "203.0.113.2"))
     }
@@ -154,8 +154,8 @@ def test_a_nodes_folder_says_its_name_in_the_plan(tmp_path: Path) -> None:
 def test_a_containers_label_says_it_before_all_else(tmp_path: Path) -> None:
     remote: Any = Node(tmp_path, "a", "10.0.0.1")
     remote.have("job", planned="node1")
-    made = remote.fake.put("job")
-    remote.fake.inspected[made]["Config"]["Labels"]["ringmaster.node"] = "node2"
+    container_id = remote.fake.put("job")
+    remote.fake.inspected[container_id]["Config"]["Labels"]["ringmaster.node"] = "node2"
     assert plan_of(only({"a": remote}), {"a": remote})[1] == {"node2": remote}
 
 
@@ -200,7 +200,7 @@ def test_without_a_plan_it_can_only_be_stopped(nodes: dict[str, Any], content: s
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "reason"),
     [
         (
             RingmasterError("node2: its Docker engine doesn't answer", exit_code=ExitCode.NOT_STARTED),
@@ -212,11 +212,11 @@ def test_without_a_plan_it_can_only_be_stopped(nodes: dict[str, Any], content: s
     ],
 )
 def test_one_node_that_can_not_tell_is_named_and_the_others_tell(
-    nodes: dict[str, Any], error: Exception | None, said: str
+    nodes: dict[str, Any], error: Exception | None, reason: str
 ) -> None:
     for node in nodes.values():
         node.have("job")
     nodes["node2"].engine_fails, nodes["node2"].alive = error, error is not None
-    found, silent = find_jobs(nodes)
-    assert [list(each.parts) for each in found] == [["node1"]]
-    assert list(silent) == ["node2"] and silent["node2"].startswith(said)
+    jobs, silent = find_jobs(nodes)
+    assert [list(each.parts) for each in jobs] == [["node1"]]
+    assert list(silent) == ["node2"] and silent["node2"].startswith(reason)

@@ -1,4 +1,4 @@
-"""A job on a cluster as it ends: what comes home, and what stays on the nodes. The nodes are folders here."""
+"""A job on a cluster as it ends: what is fetched, and what stays on the nodes. The nodes are folders here."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ from tests.support.live_engine import until
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(tmp_path)
-    yield made
-    for job in made.made:
-        job._ended.set()  # ends who fetches
+    nodes = Nodes(tmp_path)
+    yield nodes
+    for job in nodes.jobs:
+        job._ended.set()  # ends the thread that fetches
 
 
 def test_results_come_home_each_nodes_to_its_place(nodes: Nodes) -> None:
@@ -31,7 +31,7 @@ def test_results_come_home_each_nodes_to_its_place(nodes: Nodes) -> None:
     nodes.write("node2", "trace.json", "t")
     assert nodes.job().collect(SUCCEEDED) == SUCCEEDED
     assert (nodes.here("metrics.jsonl"), nodes.here("checkpoints/step-1.pt")) == ('{"step": 1}\n', "one")
-    assert (nodes.here("nodes/node2/trace.json"), nodes.said) == ("t", [])
+    assert (nodes.here("nodes/node2/trace.json"), nodes.printed) == ("t", [])
 
 
 def test_figures_come_while_it_runs_and_checkpoints_now_and_then(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_a_container_that_can_not_be_removed_is_said(nodes: Nodes) -> None:
     job = nodes.job()
     job.finish(job.collect(SUCCEEDED))
     assert nodes.containers() == [[], ["job"]]
-    assert nodes.said == ["node2: the job's container could not be removed; make stop NAME=job does it"]
+    assert nodes.printed == ["node2: the job's container could not be removed; make stop NAME=job does it"]
 
 
 def test_what_has_a_name_of_ours_goes_to_its_nodes_folder(nodes: Nodes) -> None:
@@ -123,7 +123,7 @@ def test_what_stays_on_a_node_for_its_name_is_said(nodes: Nodes) -> None:
     job = nodes.job()
     job.finish(job.collect(SUCCEEDED))
     where = nodes.dirs["node1"] / "job/run"
-    assert nodes.said == [f"node1: stays there, in {where}: {'x' * 300} (File name too long)"]
+    assert nodes.printed == [f"node1: stays there, in {where}: {'x' * 300} (File name too long)"]
     assert nodes.here("nodes/node2/fine") == "x" and "collected" in nodes.left("node1")
 
 
@@ -132,8 +132,8 @@ def test_a_run_folder_that_is_away_is_not_taken_for_an_empty_one(nodes: Nodes) -
     (nodes.dirs["node2"] / "job/run").rename(nodes.dirs["node2"] / "job/elsewhere")
     job = nodes.job()
     job.finish(job.collect(SUCCEEDED))
-    (said,) = nodes.said
-    assert said.startswith("node2: not all results could be fetched (")
+    (line,) = nodes.printed
+    assert line.startswith("node2: not all results could be fetched (")
     assert "elsewhere/trace.json" in nodes.left("node2") and "collected" not in nodes.left("node2")
 
 
@@ -156,7 +156,7 @@ def test_what_nobody_has_written_down_nobody_knows(
         (nodes.dirs["node1"] / "job/summary.json").write_text(content)
     outcome = nodes.job().collect(SUCCEEDED)
     assert (outcome.state, outcome.exit_code) == ("failed", ExitCode.CLUSTER)
-    assert outcome.failure and outcome.failure.reason == "its containers are gone, and with them how it ended"
+    assert outcome.failure and outcome.failure.reason == "its containers are gone, so nobody knows how it ended"
 
 
 def test_a_summary_counts_only_where_the_containers_are_gone(nodes: Nodes) -> None:
@@ -201,8 +201,8 @@ def test_results_of_a_node_out_of_reach_stay_there_until_they_are_fetched(
     assert "collected" in nodes.left("node1") and "collected" not in nodes.left("node2")
     assert "run/trace.json" in nodes.left("node2")
     assert nodes.remotes["node1"].fake.containers_of == ["job"], "which tells how the job ended"
-    (said,) = nodes.said
-    assert said.startswith("node2: not all results could be fetched (") and said.endswith("); make logs NAME=job")
+    (line,) = nodes.printed
+    assert line.startswith("node2: not all results could be fetched (") and line.endswith("); make logs NAME=job")
 
 
 def test_what_somebody_else_left_of_a_closed_job_is_fetched_and_ours_is_kept(nodes: Nodes) -> None:
@@ -218,4 +218,4 @@ def test_what_somebody_else_left_of_a_closed_job_is_fetched_and_ours_is_kept(nod
 def test_what_nobody_left_is_no_error(nodes: Nodes) -> None:
     never_reached(nodes)
     nodes.job().fetch_closed()
-    assert (list(nodes.folder.logs.iterdir()), nodes.here("summary.json"), nodes.said) == ([], None, [])
+    assert (list(nodes.folder.logs.iterdir()), nodes.here("summary.json"), nodes.printed) == ([], None, [])

@@ -1,4 +1,4 @@
-"""A node's folders, asked from here; the node is this machine."""
+"""Jobs' folders on a node, asked for from here; the node is this machine."""
 
 import io
 import tarfile
@@ -16,7 +16,7 @@ from tests.support.local_remote import LocalRemote
 
 
 def unpacked(data: bytes) -> dict[str, tuple[bytes, int]]:
-    """Content and mode by name."""
+    """Return content and mode by name."""
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         files = {member: tar.extractfile(member) for member in tar}
         return {member.name: (file.read() if file else b"", member.mode) for member, file in files.items()}
@@ -38,7 +38,7 @@ def test_a_tar_is_packed_piece_by_piece(tmp_path: Path, size: int) -> None:
 
 
 def test_what_is_packed_does_not_wait_for_what_was_not_asked_for(tmp_path: Path) -> None:
-    """A file that can't be read is said when its turn comes, and what was before it has been sent."""
+    """A file that can't be read raises when its turn comes; what comes before it has been sent."""
     pieces = packed({"plan.json": b"{}"}, {"gone": tmp_path / "gone"})
     assert next(pieces)
     with pytest.raises(FileNotFoundError, match="gone"):
@@ -51,9 +51,9 @@ def test_links_are_packed_as_links(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(leads)
     files = {f"run/checkpoints/{path.name}": path for path in sorted(tmp_path.iterdir())}
     with tarfile.open(fileobj=io.BytesIO(b"".join(packed({}, files)))) as tar:
-        found = {member.name.rpartition("/")[2]: member for member in tar}
-    assert [found[name].issym() for name in ("last.pt", "gone.pt", "step-1.pt")] == [True, True, False]
-    assert (found["last.pt"].linkname, found["gone.pt"].linkname) == ("step-1.pt", "nowhere/" + "ü" * 120)
+        members = {member.name.rpartition("/")[2]: member for member in tar}
+    assert [members[name].issym() for name in ("last.pt", "gone.pt", "step-1.pt")] == [True, True, False]
+    assert (members["last.pt"].linkname, members["gone.pt"].linkname) == ("step-1.pt", "nowhere/" + "ü" * 120)
 
 
 def test_a_file_that_grows_while_it_is_read_stays_as_long_as_it_was(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_file_that_grows_while_it_is_read_stays_as_long_as_it_was(tmp_path: Pa
     first = next(pieces)
     with file.open("ab") as more:
         more.write(b"more")
-    found = unpacked(first + b"".join(pieces))
-    assert found["file"][0] == b"x" * 3_000_000 and found["after"][0].endswith(b"xmore")
+    members = unpacked(first + b"".join(pieces))
+    assert members["file"][0] == b"x" * 3_000_000 and members["after"][0].endswith(b"xmore")
 
 
 def test_a_file_that_becomes_shorter_is_said(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_is_no_answer_is_said_with_the_nodes_name(out: bytes) -> None:
 
     remote: Any = Talking(Path("/jobs"))
     with pytest.raises(
-        RingmasterError, match=r"^node1: answers .*what its shell prints for commands must go"
+        RingmasterError, match=r"^node1: its answer is .*its shell must print nothing when it runs a command"
     ) as raised:
         ask(remote, "jobs", "/jobs")
     assert raised.value.exit_code == ExitCode.NOT_STARTED

@@ -1,4 +1,4 @@
-"""Every line once and in order, however often the connection breaks."""
+"""A container's log: every line once and in order, however often the connection breaks."""
 
 import struct
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from launcher.ssh.connection import Trouble
 from tests.support.engine import MOMENT, stamp
 
 BREAKS: tuple[BaseException | None, ...] = (None, ConnectionResetError("reset"), EOFError(), struct.error("4 bytes"))
-"""How the SDK ends a stream: as if it were over, by an error, or within a piece's head."""
+"""How the SDK ends a stream: as if the container had ended, with an error, or inside a piece's header."""
 
 
 class PrintedSoFar:
@@ -25,7 +25,7 @@ class PrintedSoFar:
         self.lines: list[tuple[str, bytes]] = []
         self.passes = 1 << 30
         self.ends: BaseException | None = None
-        self.asked: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
 
     @property
     def api(self) -> "PrintedSoFar":
@@ -33,28 +33,28 @@ class PrintedSoFar:
 
     def logs(self, container: str, *, since: int = 0, timestamps: bool, follow: bool, **how: Any) -> Iterator[bytes]:
         assert timestamps and follow and how == {"stdout": True, "stderr": True, "stream": True}
-        self.asked.append({"container": container, "since": since})
-        told = [(at, text) for at, text in self.lines if unix_time(at) >= since]
-        for at, text in told[: self.passes]:
+        self.calls.append({"container": container, "since": since})
+        lines_since = [(at, text) for at, text in self.lines if unix_time(at) >= since]
+        for at, text in lines_since[: self.passes]:
             yield at.encode() + b" " + text
         if self.ends:
             raise self.ends
 
 
 def follow(cursor: LogCursor, engine: Any) -> list[bytes]:
-    found = []
+    texts = []
     try:
         for text in cursor.follow(engine, "c"):
-            found.append(text)
+            texts.append(text)
     except Trouble:
         pass
-    return found
+    return texts
 
 
 # Nanoseconds after MOMENT: few, so that many lines have the same stamp, and some of them are in the next second.
 STEPS = st.lists(st.sampled_from([0, 0, 0, 1, 499_999_999, 1_000_000_000]), max_size=30)
 LATE = st.lists(st.sampled_from([0, 0, 0, 1, 900_000_000, 1_999_999_999]), min_size=30, max_size=30)
-"""So many nanoseconds a line's stamp is older than those before it: the two streams are written side by side."""
+"""By how many nanoseconds a line's stamp may be older than those before it: two streams are written side by side."""
 CONNECTIONS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.sampled_from(BREAKS)), max_size=8)
 
 
@@ -70,12 +70,12 @@ def test_each_line_comes_once_and_in_order(
     moments = [2_000_000_000 + sum(steps[: number + 1]) - late[number] for number in range(len(steps))]
     texts = [b"same\n" if alike else b"line %d\n" % number for number in range(len(steps))]
     lines = [(nanoseconds(moment), text) for moment, text in zip(moments, texts, strict=True)]
-    engine, cursor, found = PrintedSoFar(), LogCursor(), []
+    engine, cursor, texts = PrintedSoFar(), LogCursor(), []
     for printed, passes, ends in [*connections, (len(lines), 1 << 30, None)]:
         engine.lines = lines[: len(engine.lines) + printed]
         engine.passes, engine.ends = passes, ends
-        found += follow(cursor, engine)
-    assert found == [text for _, text in lines]
+        texts += follow(cursor, engine)
+    assert texts == [text for _, text in lines]
 
 
 def test_what_was_seen_long_ago_is_not_asked_for_again() -> None:
@@ -83,7 +83,7 @@ def test_what_was_seen_long_ago_is_not_asked_for_again() -> None:
     engine.lines = [(nanoseconds(0), b"a\n"), (nanoseconds(90_500_000_000), b"b\n")]
     assert follow(cursor, engine) == [b"a\n", b"b\n"]
     assert follow(cursor, engine) == []
-    assert [each["since"] for each in engine.asked] == [0, int(MOMENT) + 88], "a little earlier than the last"
+    assert [each["since"] for each in engine.calls] == [0, int(MOMENT) + 88], "a little earlier than the last"
 
 
 def test_a_line_keeps_what_looks_like_a_stamp() -> None:

@@ -39,15 +39,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def nodes() -> Iterator[list[DockerNode]]:
-    """What is followed; let go at the end, so that no thread outlives its test."""
-    made: list[DockerNode] = []
-    yield made
-    for node in made:
+    """The nodes that a test follows; released at its end, so that no thread outlives it."""
+    followed: list[DockerNode] = []
+    yield followed
+    for node in followed:
         node.release()
 
 
 class Followed:
-    """A node, its fakes, and what was read of it."""
+    """A node, its fakes, and what was read from it."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class Followed:
         nodes.append(self.node)
 
     def rest(self) -> bytes:
-        """All that it still prints."""
-        found = b""
+        """Return everything that it still prints."""
+        output = b""
         while data := self.node.read():
-            found += data
-        return found
+            output += data
+        return output
 
-    def asked(self, verb: str) -> list[tuple[str, ...]]:
-        return [words for words in self.engine.asked if words[0] == verb]
+    def calls(self, verb: str) -> list[tuple[str, ...]]:
+        return [words for words in self.engine.calls if words[0] == verb]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_how_a_container_ended_that_somebody_removed_is_for_others_to_say(nodes:
 
 
 def test_what_is_printed_last_while_the_stream_is_broken_is_heard(nodes: list[DockerNode]) -> None:
-    """The stream ends as if all were told; then it says its last words, and ends."""
+    """The stream ends as if it were complete; then the container prints once more, and ends."""
 
     class Breaks(LiveEngine):
         broken = False
@@ -189,15 +189,15 @@ def test_signals_go_to_all_ranks_whether_they_were_heard_of_or_not_or_to_one(nod
     one = Followed(nodes)
     one.node.signal_ranks(signal.SIGTERM, only=1)  # which has not started yet
     one.node.signal_ranks(signal.SIGINT)
-    until(lambda: one.asked("exec"))
+    until(lambda: one.calls("exec"))
     one.node.ranks.update({0: 70, 1: 71})
     one.node.signal_ranks(signal.SIGINT)
-    until(lambda: len(one.asked("exec")) == 2)
+    until(lambda: len(one.calls("exec")) == 2)
     one.node.signal_ranks(signal.SIGTERM, only=1)
-    until(lambda: len(one.asked("exec")) == 3)
+    until(lambda: len(one.calls("exec")) == 3)
     all_of_them = ("sh", "-2", _RANK_COMMAND)
-    assert [words[5:] for words in one.asked("exec")] == [all_of_them, all_of_them, ("sh", "-15", _RANK_COMMAND, "71")]
-    assert {words[2:5] for words in one.asked("exec")} == {("/bin/sh", "-c", _KILL)}
+    assert [words[5:] for words in one.calls("exec")] == [all_of_them, all_of_them, ("sh", "-15", _RANK_COMMAND, "71")]
+    assert {words[2:5] for words in one.calls("exec")} == {("/bin/sh", "-c", _KILL)}
 
 
 GUARD = """
@@ -209,16 +209,16 @@ kill() {
     done
 }
 """
-"""Before the script: it reaches the test's own processes alone, and prints whom else it would have signalled."""
+"""Comes before the script: limits it to the test's own processes, and prints which others it would have signalled."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it runs in containers")
 class TestTheScriptThatSignals:
-    """It runs here as in a container, and finds processes of ours."""
+    """The script runs here as in a container, and finds processes of the test."""
 
     @pytest.fixture
     def start(self, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-        """Starts a program that ends with 42 when it is asked to; `words` are its command line."""
+        """Start a program that ends with 42 on SIGTERM; `words` are its command line."""
         program = tmp_path / "rank.py"
         program.write_text(
             "import os, signal, time\nsignal.signal(15, lambda *_: os._exit(42))\n"
@@ -249,7 +249,7 @@ class TestTheScriptThatSignals:
         ranks = [start(), start()]
         self.signal(command, [*others, *ranks])
         assert [rank.wait(20) for rank in ranks] == [42, 42]
-        # Had the others been asked, they would end before one that starts and is asked only now.
+        # If the others had been signalled, they would end before one that starts and is signalled only now.
         last = start()
         self.signal(command, [*others, last])
         assert last.wait(20) == 42
@@ -272,11 +272,11 @@ def test_terminating_asks_the_agent_too(nodes: list[DockerNode]) -> None:
     one = Followed(nodes)
     one.node.ranks[0] = 70
     one.node.terminate()
-    until(lambda: one.asked("kill"))
-    assert [words[-2:] for words in one.asked("exec")] == [("-15", _RANK_COMMAND)]
+    until(lambda: one.calls("kill"))
+    assert [words[-2:] for words in one.calls("exec")] == [("-15", _RANK_COMMAND)]
     one.node.kill()
-    until(lambda: len(one.asked("kill")) == 2)
-    assert [words[2] for words in one.asked("kill")] == ["15", "9"]
+    until(lambda: len(one.calls("kill")) == 2)
+    assert [words[2] for words in one.calls("kill")] == ["15", "9"]
 
 
 def test_a_node_out_of_reach_holds_up_nobody_who_signals(nodes: list[DockerNode]) -> None:
@@ -285,7 +285,7 @@ def test_a_node_out_of_reach_holds_up_nobody_who_signals(nodes: list[DockerNode]
     one.remote.cut = one.engine.connected = True
     one.node.signal_ranks(signal.SIGTERM)
     one.node.kill()
-    assert one.asked("kill") == []
+    assert one.calls("kill") == []
 
 
 V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\ncache 0\nhierarchical_memory_limit {}\n"
@@ -293,7 +293,7 @@ V2 = "low 0\nhigh 0\nmax 5\noom 1\noom_kill {}\noom_group_kill 0\n{}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (V1.format(1, 536870912), (1, 536870912)),
         (V1.format(0, 9223372036854771712), (0, 0)),
@@ -302,8 +302,8 @@ V2 = "low 0\nhigh 0\nmax 5\noom 1\noom_kill {}\noom_group_kill 0\n{}\n"
         ("", (0, 0)),
     ],
 )
-def test_memory_of_both_cgroup_versions(text: str, found: tuple[int, int]) -> None:
-    assert _memory(text) == found
+def test_memory_of_both_cgroup_versions(text: str, expected: tuple[int, int]) -> None:
+    assert _memory(text) == expected
 
 
 def test_a_rank_for_which_memory_ran_out_is_told_of_by_node_and_limit(nodes: list[DockerNode]) -> None:
@@ -328,7 +328,7 @@ def test_a_container_that_has_ended_still_tells_that_memory_ran_out(nodes: list[
 
 
 @pytest.mark.parametrize(
-    ("port", "listening", "found"),
+    ("port", "listening", "expected"),
     [
         (0x733C, False, True),
         (0x733C, True, True),
@@ -339,15 +339,15 @@ def test_a_container_that_has_ended_still_tells_that_memory_ran_out(nodes: list[
         (0x1234, False, False),
     ],
 )
-def test_the_kernels_table(port: int, listening: bool, found: bool) -> None:
-    assert has_socket(TCP, port, listening=listening) is found
+def test_the_kernels_table(port: int, listening: bool, expected: bool) -> None:
+    assert has_socket(TCP, port, listening=listening) is expected
     assert not has_socket("", port)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not socket.has_ipv6, reason="the tables are Linux's")
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")])
 def test_the_tables_of_this_machine(family: socket.AddressFamily, address: str) -> None:
-    """torch listens on an address of version 6, and is reached at one of version 4."""
+    """torch listens on an IPv6 address, and is reached at an IPv4 address."""
 
     def table() -> str:
         return subprocess.run(SOCKETS, check=True, capture_output=True, text=True).stdout

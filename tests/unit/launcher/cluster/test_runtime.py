@@ -48,7 +48,7 @@ class Cluster:
     def __init__(self) -> None:
         self.plan: Plan = cluster_plan(2)
         self.remotes = {name: Reached(name) for name in ("node1", "node2")}
-        self.made: list[DockerRuntime] = []
+        self.runtimes: list[DockerRuntime] = []
 
     @property
     def engines(self) -> list[LiveEngine]:
@@ -56,12 +56,12 @@ class Cluster:
 
     @property
     def jobs(self) -> list[list[str]]:
-        """Whose containers each node has."""
+        """The jobs that have containers, node by node."""
         return [engine.containers_of for engine in self.engines]
 
     @property
     def running(self) -> list[list[str]]:
-        """Whose containers run on each node."""
+        """The jobs whose containers run, node by node."""
         return [
             [
                 each["Config"]["Labels"]["ringmaster.job"]
@@ -72,8 +72,8 @@ class Cluster:
         ]
 
     def runtime(self, *, attach: bool = False, remotes: Mapping[str, Any] | None = None) -> DockerRuntime:
-        self.made.append(DockerRuntime(self.plan, remotes or self.remotes, PINS, attach=attach))  # type: ignore[arg-type]
-        return self.made[-1]
+        self.runtimes.append(DockerRuntime(self.plan, remotes or self.remotes, PINS, attach=attach))  # type: ignore[arg-type]
+        return self.runtimes[-1]
 
     def start(self, runtime: DockerRuntime) -> Any:
         return runtime.start(self.plan.nodes, self.plan.port)
@@ -81,25 +81,25 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    made = Cluster()
-    yield made
-    for runtime in made.made:
+    cluster = Cluster()
+    yield cluster
+    for runtime in cluster.runtimes:
         runtime.release()  # no thread outlives its test
 
 
 def test_every_container_is_made_before_the_first_one_starts(cluster: Cluster) -> None:
     runtime = cluster.runtime()
-    seen: list[list[list[str]]] = []
+    observed: list[list[list[str]]] = []
     for engine in cluster.engines:
         start = engine.start
 
         def noted(container: str, start: Callable[[str], None] = start) -> None:
-            seen.append(cluster.jobs)
+            observed.append(cluster.jobs)
             start(container)
 
         engine.start = noted  # type: ignore[method-assign]
     nodes = cluster.start(runtime)
-    assert seen == [[["job"], ["job"]]] * 2
+    assert observed == [[["job"], ["job"]]] * 2
     assert [node.plan.name for node in nodes] == ["node1", "node2"]
     assert [each["State"]["Status"] for engine in cluster.engines for each in engine.inspected.values()] == [
         "running",
@@ -108,7 +108,7 @@ def test_every_container_is_made_before_the_first_one_starts(cluster: Cluster) -
 
 
 @pytest.mark.parametrize(
-    ("verb", "error", "said"),
+    ("verb", "error", "reason"),
     [
         (
             "create",
@@ -119,12 +119,12 @@ def test_every_container_is_made_before_the_first_one_starts(cluster: Cluster) -
         ("start", refusal(500, "no device driver"), "its engine refuses the container: no device driver"),
     ],
 )
-def test_if_one_refuses_none_is_left(cluster: Cluster, verb: str, error: Exception, said: str) -> None:
+def test_if_one_refuses_none_is_left(cluster: Cluster, verb: str, error: Exception, reason: str) -> None:
     cluster.engines[1].refuses[verb] = error
     with pytest.raises(NotStartedError, match="node2") as raised:
         cluster.start(cluster.runtime())
     assert (raised.value.node, raised.value.exit_code) == ("node2", ExitCode.NOT_STARTED)
-    assert str(raised.value) == f"node2: {said}"
+    assert str(raised.value) == f"node2: {reason}"
     assert cluster.jobs == [[], []]
 
 
@@ -140,7 +140,7 @@ def test_a_connection_that_breaks_leaves_none_either(cluster: Cluster) -> None:
     "error", [LostError("node2", "reset"), ConnectionResetError("reset"), ReadTimeout("no answer"), EOFError()]
 )
 def test_whatever_it_breaks_as_the_job_was_not_started(cluster: Cluster, verb: str, error: Exception) -> None:
-    """Also between the two: the container is made, and then nobody can say whether another is in its way."""
+    """Also in between: the container is created, and then nobody can tell whether another is in its way."""
     cluster.engines[1].refuses[verb] = error
     with pytest.raises(NotStartedError, match="node2") as raised:
         cluster.start(cluster.runtime())
@@ -150,7 +150,7 @@ def test_whatever_it_breaks_as_the_job_was_not_started(cluster: Cluster, verb: s
 
 
 def test_where_something_may_still_run_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its container runs, and the connection breaks before it is known."""
+    """Its container runs, but the connection breaks before we learn that."""
     broken = cluster.remotes["node2"]
     start = broken.fake.start
 
@@ -188,13 +188,13 @@ def test_another_jobs_node_is_left_alone_and_so_is_the_other_one(cluster: Cluste
 
 
 def test_who_is_refused_by_the_first_node_makes_nothing_on_the_others(cluster: Cluster) -> None:
-    """So of two that want the same nodes one gives way there, before the other could have to elsewhere."""
+    """So one of two launchers gives way there, before the other might have to give way on another node."""
     cluster.engines[0].put("first")
     for engine in cluster.engines:
         engine.now = 1
     with pytest.raises(NotStartedError, match="node1: job first has it"):
         cluster.start(cluster.runtime())
-    assert [words for words in cluster.engines[1].asked if words[0] == "create"] == []
+    assert [words for words in cluster.engines[1].calls if words[0] == "create"] == []
     assert cluster.jobs == [["first"], []]
 
 
@@ -229,7 +229,7 @@ def test_whoever_attaches_makes_and_starts_nothing(cluster: Cluster) -> None:
         engine.refuses = {verb: AssertionError(verb) for verb in ("create", "start")}
     nodes = cluster.start(cluster.runtime(attach=True))
     nodes[1].kill()
-    until(lambda: ("kill", there[1], "9") in cluster.engines[1].asked)
+    until(lambda: ("kill", there[1], "9") in cluster.engines[1].calls)
     assert cluster.jobs == [["job", "other"], ["job"]]
 
 
@@ -319,7 +319,7 @@ def test_a_node_out_of_reach_does_not_keep_the_others_from_being_swept(cluster: 
 
 
 class TestLost:
-    """A node that we don't reach is lost once another node doesn't reach it either."""
+    """A node that we can't reach is lost once another node can't reach it either."""
 
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,12 +328,12 @@ class TestLost:
         monkeypatch.setattr(docker_node, "open_all", lambda hosts, pins: ({}, {}))
 
     def away(self, cluster: Cluster, answer: int) -> tuple[DockerRuntime, Any, list[Sequence[str]]]:
-        """node2 is out of reach; what node1 is asked."""
-        asked: list[Sequence[str]] = []
+        """Cut node2 off; return the commands that node1 runs."""
+        commands: list[Sequence[str]] = []
         heard = threading.Event()
 
         def answers(words: Sequence[str]) -> int:
-            asked.append(words)
+            commands.append(words)
             heard.set()
             return answer
 
@@ -343,20 +343,20 @@ class TestLost:
         cluster.remotes["node2"].cut = True
         until(lambda: runtime.watch() == ["node2"])
         until(lambda: runtime.watch() is not None and heard.is_set())
-        return runtime, nodes, asked
+        return runtime, nodes, commands
 
     def test_no_peer_reaches_it(self, cluster: Cluster) -> None:
-        runtime, nodes, asked = self.away(cluster, 1)
+        runtime, nodes, commands = self.away(cluster, 1)
         until(lambda: nodes[1].lost)
         assert nodes[1].lost.endswith("and node1 can't reach it either")
         assert nodes[0].lost is None
-        assert list(asked[0][-2:]) == ["10.0.0.2", "22"]
+        assert list(commands[0][-2:]) == ["10.0.0.2", "22"]
         assert runtime.watch() == ["node2"], "it does not answer again by being lost"
 
     @pytest.mark.parametrize("answer", [0, 127])
     def test_only_our_own_link_is_broken(self, cluster: Cluster, answer: int) -> None:
         runtime, nodes, _ = self.away(cluster, answer)
-        until(lambda: not runtime._asking)  # the answer was taken in
+        until(lambda: not runtime._asking)  # the answer has arrived
         assert nodes[1].lost is None
         assert runtime.watch() == ["node2"]
 

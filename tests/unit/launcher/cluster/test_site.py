@@ -1,4 +1,4 @@
-"""A job's things on their way to its nodes: on all or on none. The nodes are folders here."""
+"""Planning a job and placing it on its nodes: on all or on none. The nodes are folders here."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from launcher.on_node import probe
 from launcher.ssh.connection import Finished, LostError
 from tests.support.engine import FakeEngine
 from tests.support.local_remote import LocalRemote
-from tests.support.probe_answers import TOLD
+from tests.support.probe_answers import ANSWER
 
 ID = "sha256:" + "1" * 64
 REFERENCE = "registry.example/train@sha256:" + "2" * 64
@@ -33,7 +33,7 @@ SOURCE = Path(probe.__file__).read_text()
 
 
 class Node(LocalRemote):
-    """A node that is this machine; what it tells of itself is made up."""
+    """A node that is this machine; its probe's answer is invented."""
 
     def __init__(self, job_dir: Path, name: str, number: int) -> None:
         super().__init__(job_dir, name)
@@ -42,12 +42,12 @@ class Node(LocalRemote):
         self.host = replace(self.host, settings={**self.host.settings, "data_dir": str(self.data)})
         self.before: dict[str, Callable[[], None]] = {}
         self.after: dict[str, Callable[[], None]] = {}
-        """What happens before and after it does something, by verb."""
-        self.told: dict[str, Any] = {
-            **TOLD,
+        """What happens before and after it runs a verb."""
+        self.answer: dict[str, Any] = {
+            **ANSWER,
             "gpus": [],
-            "job_dir": {**TOLD["job_dir"], "path": str(job_dir)},
-            "data_dir": {**TOLD["data_dir"], "path": str(self.data)},
+            "job_dir": {**ANSWER["job_dir"], "path": str(job_dir)},
+            "data_dir": {**ANSWER["data_dir"], "path": str(self.data)},
             "image": {"reference": REFERENCE, "id": ID, "name": "train:local"},
             "interfaces": [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}],
         }
@@ -55,7 +55,7 @@ class Node(LocalRemote):
 
     def run(self, words: Any, **how: Any) -> Finished:
         if words[3] == SOURCE:
-            return Finished(code=0, out=json.dumps(self.told).encode(), err=b"")
+            return Finished(code=0, out=json.dumps(self.answer).encode(), err=b"")
         self.before.get(words[4], lambda: None)()
         done = super().run(words, **how)
         self.after.get(words[4], lambda: None)()
@@ -90,14 +90,14 @@ class Cluster:
             jobs.mkdir(parents=True)
             self.remotes[name] = Node(jobs, name, number)
         self.folder = JobFolder(path=top / "runs" / "job")
-        self.said: list[str] = []
+        self.printed: list[str] = []
 
     def site(self) -> ClusterSite:
         hosts = [remote.host for remote in self.remotes.values()]
-        return ClusterSite(hosts, self.remotes, Path("/pins"), image=REFERENCE, say=self.said.append)
+        return ClusterSite(hosts, self.remotes, Path("/pins"), image=REFERENCE, say=self.printed.append)
 
     def jobs(self) -> list[list[str]]:
-        """What is in each node's folder of jobs."""
+        """Return what is in each node's folder of jobs."""
         return [
             sorted(path.name for path in Path(remote.host.settings["job_dir"]).glob("[!.]*"))
             for remote in self.remotes.values()
@@ -115,23 +115,23 @@ def cluster(tmp_path: Path) -> Cluster:
 BUNDLED = Request(program=Program(arguments=("--epochs", "1"), root=ROOT))
 
 
-def planned(cluster: Cluster, asked: Request = BUNDLED) -> tuple[ClusterSite, Plan]:
+def planned(cluster: Cluster, request: Request = BUNDLED) -> tuple[ClusterSite, Plan]:
     site = cluster.site()
-    return site, site.plan(cluster.folder, asked, resumes=False)
+    return site, site.plan(cluster.folder, request, resumes=False)
 
 
 def test_the_plan_is_made_of_what_the_nodes_tell(cluster: Cluster) -> None:
-    cluster.remotes["node1"].told["time"] = TOLD["time"] + 7.0
-    site, made = planned(cluster)
-    assert [(node.address, node.interface, node.image, node.node_rank) for node in made.nodes] == [
+    cluster.remotes["node1"].answer["time"] = ANSWER["time"] + 7.0
+    site, plan = planned(cluster)
+    assert [(node.address, node.interface, node.image, node.node_rank) for node in plan.nodes] == [
         ("10.0.0.1", "eth1", REFERENCE, 0),
         ("10.0.0.2", "eth1", REFERENCE, 1),
     ]
-    first = made.nodes[0]
+    first = plan.nodes[0]
     assert first.container is not None
     assert (first.container.image, first.container.user) == (ID, "1000:1000")
-    assert made.port not in TOLD["listening"], "free on the head"
-    assert f"--master-port={made.port}" in made.nodes[1].argv and "--master-addr=10.0.0.1" in made.nodes[1].argv
+    assert plan.port not in ANSWER["listening"], "free on the head"
+    assert f"--master-port={plan.port}" in plan.nodes[1].argv and "--master-addr=10.0.0.1" in plan.nodes[1].argv
     assert (first.environment["RUN_DIR"], first.working_folder) == ("/job/run", "/opt/ringmaster")
     assert "torch 2.9" in site.versions and "CUDA 13.2" in site.versions
     assert cluster.jobs() == [[], []], "nothing was touched"
@@ -139,7 +139,7 @@ def test_the_plan_is_made_of_what_the_nodes_tell(cluster: Cluster) -> None:
 
 
 def test_what_one_node_lacks_refuses_the_job(cluster: Cluster) -> None:
-    cluster.remotes["node2"].told["comm_env"] = None
+    cluster.remotes["node2"].answer["comm_env"] = None
     with pytest.raises(RingmasterError, match="node2") as raised:
         planned(cluster)
     assert raised.value.exit_code == ExitCode.NOT_STARTED
@@ -152,12 +152,12 @@ def test_a_job_that_is_there_refuses_another_and_is_named(cluster: Cluster) -> N
     assert raised.value.exit_code == ExitCode.NOT_STARTED
 
 
-def place(cluster: Cluster, asked: Request = BUNDLED) -> None:
-    site, made = planned(cluster, asked)
-    create(cluster.folder, made)
+def place(cluster: Cluster, request: Request = BUNDLED) -> None:
+    site, plan = planned(cluster, request)
+    create(cluster.folder, plan)
     (cluster.folder.checkpoints / "deep").mkdir()
     (cluster.folder.checkpoints / "deep/step-1.pt").write_bytes(b"1")
-    site.place(made, cluster.folder, asked)
+    site.place(plan, cluster.folder, request)
 
 
 def test_every_node_gets_what_belongs_in_the_jobs_folder(cluster: Cluster, tmp_path: Path) -> None:
@@ -187,12 +187,12 @@ def test_if_one_node_refuses_none_keeps_anything(cluster: Cluster) -> None:
 
 
 def test_links_among_inherited_checkpoints_stay_links(cluster: Cluster) -> None:
-    site, made = planned(cluster)
-    create(cluster.folder, made)
+    site, plan = planned(cluster)
+    create(cluster.folder, plan)
     (cluster.folder.checkpoints / "step-1.pt").write_bytes(b"1")
     (cluster.folder.checkpoints / "last.pt").symlink_to("step-1.pt")
     (cluster.folder.checkpoints / "gone.pt").symlink_to("nowhere")
-    site.place(made, cluster.folder, BUNDLED)
+    site.place(plan, cluster.folder, BUNDLED)
     for name in cluster.remotes:
         assert (cluster.at(name) / "run/checkpoints/last.pt").readlink() == Path("step-1.pt")
         assert (cluster.at(name) / "run/checkpoints/gone.pt").readlink() == Path("nowhere"), (
@@ -203,7 +203,7 @@ def test_links_among_inherited_checkpoints_stay_links(cluster: Cluster) -> None:
 def test_a_folder_that_was_made_while_its_answer_was_lost_is_removed_too(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C closes the connections while a node is still at it."""
+    """Ctrl-C closes the connections while a node is still creating its folder."""
 
     def lost() -> None:
         assert cluster.jobs()[1] == ["job"]
@@ -223,9 +223,9 @@ def test_a_folder_that_was_made_while_its_answer_was_lost_is_removed_too(
 
 
 def test_two_launchers_of_one_name_do_not_remove_each_others_folders(cluster: Cluster) -> None:
-    """Each was first on one node: both give way, and each takes its own folder along and no other."""
-    first, made = planned(cluster)
-    create(cluster.folder, made)
+    """Each was first on one node: both give way, and each removes its own folder and no other."""
+    first, plan = planned(cluster)
+    create(cluster.folder, plan)
     second = cluster.site()
     second.plan(cluster.folder, BUNDLED, resumes=False)
 
@@ -235,9 +235,9 @@ def test_two_launchers_of_one_name_do_not_remove_each_others_folders(cluster: Cl
 
     cluster.remotes["node2"].before["prepare"] = other_is_first
     with pytest.raises(RingmasterError, match="node2: there is a job job"):
-        first.place(made, cluster.folder, BUNDLED)
+        first.place(plan, cluster.folder, BUNDLED)
     assert cluster.jobs() == [[], ["job"]]
-    second._discard(made)
+    second._discard(plan)
     assert cluster.jobs() == [[], []]
 
 
@@ -267,7 +267,7 @@ def test_code_that_does_not_arrive_takes_the_folders_with_it(
         assert cluster.jobs() == [["job"], ["job"]]
         raise RingmasterError("node2: the connection is lost")
 
-    monkeypatch.setattr(cluster_site, "place_code", fails)
+    monkeypatch.setattr(cluster_site, "upload_code", fails)
     with pytest.raises(RingmasterError, match="node2"):
         place(cluster, Request(program=user_script(script, ())))
     assert cluster.jobs() == [[], []]
@@ -279,12 +279,12 @@ def test_the_users_own_things_are_named_as_the_container_sees_them(cluster: Clus
     script.write_text("print()\n")
     data.mkdir()
     (data / "a").write_text("a")
-    _, made = planned(cluster, Request(program=user_script(script, ()), data=data))
-    node = made.nodes[0]
-    assert node.container is not None and made.code
+    _, plan = planned(cluster, Request(program=user_script(script, ()), data=data))
+    node = plan.nodes[0]
+    assert node.container is not None and plan.code
     assert node.environment["DATA_DIR"] == f"/job/data/own/{list_data(data, print).hash}/my data"
     assert node.environment["RINGMASTER_PROGRAM"] == "/opt/venv/bin/python -u /job/code/train.py"
     own = container.node_folder(node.container, container.OWN_DATA)
     assert own == f"{cluster.remotes['node1'].data}/own"
-    assert any(note.startswith("code: ") for note in made.notes)
-    assert any(note.startswith("data: ") for note in made.notes)
+    assert any(note.startswith("code: ") for note in plan.notes)
+    assert any(note.startswith("data: ") for note in plan.notes)

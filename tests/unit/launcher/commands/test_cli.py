@@ -15,7 +15,7 @@ from launcher.commands.cli import leave_with
 
 @pytest.fixture(autouse=True)
 def own_signals() -> object:
-    """leave_with sets handlers, as a process of its own would."""
+    """Restore the signal handlers that leave_with replaces."""
     before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     yield
     for each, handler in before.items():
@@ -42,7 +42,7 @@ def test_done(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "stderr"),
     [
         (RingmasterError("node1: no"), 2, "ringmaster: node1: no\n"),
         (RingmasterError("no", exit_code=ExitCode.CLUSTER), 4, "ringmaster: no\n"),
@@ -51,18 +51,18 @@ def test_done(capsys: pytest.CaptureFixture[str]) -> None:
         (ZeroDivisionError("oh"), 1, "ringmaster: a mistake in Ringmaster: ZeroDivisionError: oh"),
     ],
 )
-def test_errors_are_one_line(capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str) -> None:
+def test_errors_are_one_line(capsys: pytest.CaptureFixture[str], error: Exception, code: int, stderr: str) -> None:
     ended, last, err = left(fails(error), capsys)
     assert (ended, last.startswith(f"ringmaster: exit {code} (")) == (code, True)
-    assert err.startswith(said) and err.count("\n") == 1
+    assert err.startswith(stderr) and err.count("\n") == 1
 
 
-def test_a_traceback_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in left(fails(ZeroDivisionError()), capsys, debug=True)[2]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-def test_who_is_told_to_end_clears_up_first(capsys: pytest.CaptureFixture[str], signum: signal.Signals) -> None:
+def test_a_signal_lets_the_verb_clean_up_first(capsys: pytest.CaptureFixture[str], signum: signal.Signals) -> None:
     cleared: list[bool] = []
 
     def verb() -> int:
@@ -81,7 +81,7 @@ def test_who_is_told_to_end_clears_up_first(capsys: pytest.CaptureFixture[str], 
     assert cleared == [True]
 
 
-def test_a_closed_terminal_that_was_to_be_ignored_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_terminal_is_ignored_under_nohup(capsys: pytest.CaptureFixture[str]) -> None:
     def verb() -> int:
         signal.raise_signal(signal.SIGHUP)
         return 0
@@ -90,7 +90,7 @@ def test_a_closed_terminal_that_was_to_be_ignored_is_ignored(capsys: pytest.Capt
     assert left(verb, capsys) == (0, "ringmaster: exit 0 (succeeded)", "")
 
 
-def test_a_reader_that_has_read_enough() -> None:
+def test_output_into_a_closed_pipe_is_no_error() -> None:
     verb = "lambda: [print('x' * 100) for _ in range(10000)] and 0"
     code = f"from launcher.commands.cli import leave_with; leave_with({verb})"
     command = ["bash", "-c", '"$0" -c "$1" | head -1; exit ${PIPESTATUS[0]}', sys.executable, code]
@@ -99,7 +99,7 @@ def test_a_reader_that_has_read_enough() -> None:
 
 
 @pytest.mark.parametrize("target", ["/dev/full", None])
-def test_nobody_listening(target: str | None) -> None:
+def test_output_that_can_not_be_written_changes_no_exit_code(target: str | None) -> None:
     code = "from launcher.commands.cli import leave_with; leave_with(lambda: 2)"
     stream = open(target, "w") if target else None  # noqa: SIM115, PTH123
     command = [sys.executable, "-c", code] if target else ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, code]

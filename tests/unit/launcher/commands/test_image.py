@@ -21,7 +21,7 @@ VERSIONS = {"torch": "2.15.0", "torchvision": "0.29.2", "cuda": "13.2", "package
 
 
 class Node:
-    """A node with an engine, as far as building asks it."""
+    """A node with an engine, as far as a build uses it."""
 
     name = "node1"
 
@@ -115,7 +115,7 @@ def hosts(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_built_recorded_delivered_and_the_second_time_unchanged(
+def test_an_image_is_built_recorded_and_delivered_and_then_unchanged(
     node: Node, hosts: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert image.run(ImageOptions(inventory=hosts)) == ExitCode.SUCCEEDED
@@ -134,7 +134,7 @@ def test_built_recorded_delivered_and_the_second_time_unchanged(
     assert "unchanged" in capsys.readouterr().out
 
 
-def test_requirements_are_a_layer_between(node: Node, hosts: str, tmp_path: Path) -> None:
+def test_requirements_are_a_layer_of_their_own(node: Node, hosts: str, tmp_path: Path) -> None:
     image.run(ImageOptions(inventory=hosts))
     file = tmp_path / "requirements.txt"
     file.write_text("einops\n")
@@ -145,7 +145,7 @@ def test_requirements_are_a_layer_between(node: Node, hosts: str, tmp_path: Path
     assert newest["ringmaster.requirements"] == wanted.requirements_hash
 
 
-def test_the_build_gets_the_nodes_certificates_and_proxies_for_its_time_only(node: Node, hosts: str) -> None:
+def test_the_build_uses_the_nodes_certificates_and_proxies_without_keeping_them(node: Node, hosts: str) -> None:
     image.run(ImageOptions(inventory=hosts, base="example/base:1"))
     words = next(words for words in node.streamed if "--target=packages" in words)
     assert all("--network=host" in words for words in node.streamed if "build" in words)
@@ -163,7 +163,7 @@ def test_the_build_gets_the_nodes_certificates_and_proxies_for_its_time_only(nod
         ({"registry": False}, "this machine has no mmdebstrap"),
     ],
 )
-def test_a_node_that_can_not_build_is_told_and_nothing_recorded(
+def test_a_node_that_can_not_build_is_reported_and_nothing_is_recorded(
     node: Node, hosts: str, change: dict[str, Any], message: str
 ) -> None:
     for name, value in change.items():
@@ -181,7 +181,7 @@ def test_ctrl_c_ends_the_build_on_the_node(node: Node, hosts: str) -> None:
     assert not Path(hosts).with_name("image.yml").exists()
 
 
-def test_a_base_of_ours_that_is_there_is_not_made_again(node: Node) -> None:
+def test_our_own_base_is_not_built_twice(node: Node) -> None:
     node.known[content.base_tag("amd64")] = {}
     builder = image.Builder(cast(Any, node))
     assert base_image.provide(builder, "").name == content.base_tag("amd64") and not node.streamed
@@ -202,9 +202,9 @@ def test_wrong_usage_touches_nothing(node: Node, hosts: str, options: dict[str, 
     assert message in str(raised.value) and raised.value.exit_code == ExitCode.USAGE and not node.ran
 
 
-def test_an_image_that_the_inventory_names_is_not_built_over(node: Node, tmp_path: Path) -> None:
+def test_an_inventory_that_names_an_image_is_refused(node: Node, tmp_path: Path) -> None:
     path = tmp_path / "hosts.yml"
     path.write_text("nodes: {hosts: {a: {ansible_host: 10.0.0.1}}, vars: {ringmaster_image: 'x@sha256:1'}}\n")
-    with pytest.raises(RingmasterError, match="take that away"):
+    with pytest.raises(RingmasterError, match="remove that setting"):
         image.run(ImageOptions(inventory=str(path)))
     assert not node.ran

@@ -37,7 +37,7 @@ LISTENS = "0: {address}:{port:04X} 00000000:0000 0A 00000000:00000000 00:0000000
 
 
 class JobNode(Node):
-    """A node that says which of a job's processes and sockets are left."""
+    """A node that reports which processes and sockets of a job are left."""
 
     pids = ""
     sockets = ""
@@ -51,15 +51,15 @@ class JobNode(Node):
 
 
 class Supervision:
-    """Stands for `Follower`: it ends at once, as it is told to."""
+    """A stand-in for `Follower` that ends at once, with the outcome in `ends`."""
 
     def __init__(self) -> None:
         self.ends = SUCCEEDED
         self.asked: list[tuple[bool, tuple[int, ...]]] = []
-        """(only follows, signals) of each."""
+        """(only_follows, signals) of each call."""
 
-    def __call__(self, *_: Any, only_follows: bool = False, asked: tuple[int, ...] = ()) -> "Supervision":
-        self.asked.append((only_follows, tuple(asked)))
+    def __call__(self, *_: Any, only_follows: bool = False, received: tuple[int, ...] = ()) -> "Supervision":
+        self.asked.append((only_follows, tuple(received)))
         return self
 
     def run(self) -> Outcome:
@@ -67,7 +67,7 @@ class Supervision:
 
 
 class Cluster(Nodes):
-    """Two nodes that have a job called `job`, asked from a machine that has never seen it."""
+    """Two nodes that have a job called `job`, seen from a machine that doesn't know it yet."""
 
     kind = JobNode
 
@@ -94,7 +94,7 @@ class Cluster(Nodes):
                 each["State"]["Status"] = "running"
 
     def rename(self, address: str) -> None:
-        """Have our inventory call the nodes otherwise, in every way, and the nodes not say what the plan calls them."""
+        """Give the nodes other names and addresses in our inventory, and remove the plan's names from the nodes."""
         self.remotes = {f"gpu{number}": each for number, each in enumerate(self.remotes.values())}
         for name, remote in self.remotes.items():
             remote.name, remote.host = name, Host(name=name, address=address, settings=remote.host.settings)
@@ -103,7 +103,7 @@ class Cluster(Nodes):
                 each["Config"]["Labels"].pop("ringmaster.node", None)
 
     def close(self, name: str, outcome: Outcome) -> None:
-        """Have the job fetched and closed on one node, by somebody else."""
+        """Have another machine fetch and close the job on one node."""
         there = JobFolder(path=self.dirs[name] / "job")
         finish(there, self.plan, outcome, 0.0, print)
         (there.path / "collected").touch()
@@ -137,23 +137,23 @@ class TestStatus:
         assert head.split() == ["job", "state", "age", "step", "nodes"]
         assert row.split()[:2] == ["job", "running"] and row.split()[-3:] == ["7", "node1,", "node2"]
 
-    def test_a_node_that_can_not_tell_is_shown_and_the_others_tell(
+    def test_a_node_that_can_not_report_is_shown_beside_the_others_jobs(
         self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
     ) -> None:
         cluster.remotes["node2"].engine_fails = RingmasterError("node2: its Docker engine doesn't answer")
         assert jobs.status(Options()) == ExitCode.SUCCEEDED
         shown = words(capsys)
         assert "node2" in shown and "its Docker engine doesn't answer" in shown
-        assert shown.endswith(" node1"), "who knows of the job"
+        assert shown.endswith(" node1"), "the node that knows the job"
         assert not cluster.remotes["node2"].alive, "its connection is not kept"
 
-    def test_one_that_is_not_there(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_unknown_name(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         assert jobs.status(Options(name="other")) == ExitCode.SUCCEEDED
         assert words(capsys) == "no job of that name on node1, node2"
 
 
-class TestOfAJobThatIsBeingPlaced:
-    def test_who_wants_to_follow_it_leaves_it_as_it_is(self, cluster: Cluster) -> None:
+class TestAJobThatIsBeingPlaced:
+    def test_logs_leaves_it_unchanged(self, cluster: Cluster) -> None:
         cluster.without_containers()
         before = [cluster.left(name) for name in cluster.dirs]
         with pytest.raises(RingmasterError, match=r"job job is being started; .*make stop NAME=job") as raised:
@@ -162,14 +162,14 @@ class TestOfAJobThatIsBeingPlaced:
         assert [cluster.left(name) for name in cluster.dirs] == before and "secrets" in before[0]
         assert not cluster.folder.summary.exists() and cluster.supervision.asked == []
 
-    def test_also_where_its_containers_are_made_and_not_started(self, cluster: Cluster) -> None:
+    def test_so_does_logs_when_containers_are_created_and_not_started(self, cluster: Cluster) -> None:
         cluster.without_containers()
         cluster.remotes["node1"].fake.put("job", "created")
         with pytest.raises(RingmasterError, match="is being started"):
             jobs.logs(Options(name="job"))
         assert cluster.containers() == [["job"], []]
 
-    def test_stop_takes_away_what_it_would_start_with(self, cluster: Cluster) -> None:
+    def test_stop_removes_what_it_would_start_from(self, cluster: Cluster) -> None:
         cluster.without_containers()
         cluster.remotes["node1"].fake.put("job", "created")
         assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
@@ -177,27 +177,27 @@ class TestOfAJobThatIsBeingPlaced:
         assert cluster.summary()["state"] == "stopped"
 
 
-class TestOfAJobThatWasNeverStarted:
+class TestAJobThatWasNeverStarted:
     def test_there_is_nothing_to_follow(self, cluster: Cluster) -> None:
         cluster.without_containers()
         cluster.age(3600)
-        with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job clears it away"):
+        with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job cleans"):
             jobs.logs(Options())
         assert "secrets" in cluster.left("node1")
 
-    def test_stop_clears_it_away(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_stop_cleans_up_after_it(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         cluster.without_containers()
         cluster.remotes["node1"].fake.put("job", "created")
         cluster.age(3600)
         assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
         assert "collected" in cluster.left("node1") and "secrets" not in cluster.left("node1")
         assert cluster.containers() == [[], []]
-        assert cluster.summary()["state"] == "stopped", "which it must not be said to have failed"
+        assert cluster.summary()["state"] == "stopped", "it must not be reported as failed"
         assert "node1: no container, no process, port free" in words(capsys)
 
 
 class TestLogs:
-    def test_it_is_followed_and_its_results_come_home(self, cluster: Cluster) -> None:
+    def test_a_job_is_followed_and_its_results_are_fetched(self, cluster: Cluster) -> None:
         cluster.running()
         cluster.write("node2", "trace.json", "t")
         assert jobs.logs(Options()) == ExitCode.SUCCEEDED
@@ -205,7 +205,7 @@ class TestLogs:
         assert (cluster.here("nodes/node2/trace.json"), cluster.summary()["state"]) == ("t", "succeeded")
         assert "collected" in cluster.left("node2") and cluster.containers() == [[], []]
 
-    def test_who_lets_it_go_on_changes_nothing(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_detaching_changes_nothing(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         cluster.running()
         cluster.supervision.ends = Outcome(state="detached", exit_code=ExitCode.INTERRUPTED)
         assert jobs.logs(Options()) == ExitCode.INTERRUPTED
@@ -213,8 +213,8 @@ class TestLogs:
         assert cluster.containers() == [["job"], ["job"]]
         assert "job job goes on; make logs follows it again" in words(capsys)
 
-    def test_how_it_ended_was_written_down_where_it_was_closed_already(self, cluster: Cluster) -> None:
-        """Somebody has fetched node1; node2 was out of reach then, and its container was all that we can ask."""
+    def test_the_outcome_comes_from_a_node_where_the_job_was_closed(self, cluster: Cluster) -> None:
+        """Another machine fetched node1 while node2 was out of reach, so only node2's container tells its end."""
         cluster.close("node1", SUCCEEDED)
         cluster.supervision.ends = FAILED
         assert jobs.logs(Options(name="job")) == ExitCode.SUCCEEDED
@@ -222,7 +222,7 @@ class TestLogs:
         assert json.loads((cluster.dirs["node1"] / "job/summary.json").read_text())["state"] == "succeeded"
         assert "collected" in cluster.left("node2")
 
-    def test_one_that_has_ended_is_shown_again(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_job_that_has_ended_is_shown_again(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         for name in cluster.dirs:
             cluster.close(name, FAILED)
             (cluster.dirs[name] / "job/log").write_text(f"[0] hello from {name}\n")
@@ -232,30 +232,32 @@ class TestLogs:
         assert "job job has ended: failed" in shown and cluster.folder.report.exists()
         assert cluster.supervision.asked == []
 
-    def test_nodes_that_it_calls_otherwise_in_every_way_are_not_guessed_at(self, cluster: Cluster) -> None:
+    def test_nodes_with_other_names_and_addresses_are_not_guessed(self, cluster: Cluster) -> None:
         cluster.rename("203.0.113.1")
         with pytest.raises(RingmasterError, match="other names and addresses than ours") as raised:
             jobs.logs(Options())
         assert raised.value.exit_code == ExitCode.CLUSTER
         assert not cluster.folder.summary.exists() and cluster.containers() == [["job"], ["job"]]
 
-    def test_where_there_is_none(self, cluster: Cluster) -> None:
+    def test_no_job_at_all(self, cluster: Cluster) -> None:
         for path in cluster.dirs.values():
             (path / "job/plan.json").unlink()
         cluster.without_containers()
         with pytest.raises(RingmasterError, match="no node knows of a job; make train starts one"):
             jobs.logs(Options())
 
-    def test_another_job_of_that_name_here_is_not_touched(self, cluster: Cluster) -> None:
+    def test_another_job_of_the_same_name_here_is_not_touched(self, cluster: Cluster) -> None:
         cluster.running()
         write_json(cluster.folder.plan, cluster_plan(1, name="job").as_json())
-        with pytest.raises(RingmasterError, match="runs/job is another job's of the same name"):
+        with pytest.raises(RingmasterError, match="runs/job belongs to another job of the same name"):
             jobs.logs(Options())
         assert not cluster.folder.summary.exists()
 
 
 class TestStop:
-    def test_it_is_marked_asked_fetched_and_removed(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_job_is_marked_signalled_fetched_and_removed(
+        self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         cluster.running()
         cluster.write("node1", "checkpoints/step-1.pt", "one")
         assert jobs.stop(Options()) == ExitCode.SUCCEEDED
@@ -268,30 +270,30 @@ class TestStop:
         assert "stopping job job on node1, node2" in shown
         assert shown.count("no container, no process, port free") == 2
 
-    def test_one_that_has_ended_is_not_said_to_have_been_stopped(self, cluster: Cluster) -> None:
+    def test_a_job_that_has_ended_is_not_reported_as_stopped(self, cluster: Cluster) -> None:
         cluster.supervision.ends = FAILED
         assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
         assert cluster.supervision.asked == [(False, ())]
         assert cluster.summary()["state"] == "failed" and "stopped" not in cluster.left("node1")
 
-    def test_one_that_was_written_down_as_it_ended_stays_so(self, cluster: Cluster) -> None:
+    def test_a_recorded_outcome_stays(self, cluster: Cluster) -> None:
         cluster.close("node2", SUCCEEDED)
         cluster.supervision.ends = FAILED
         assert jobs.stop(Options(name="job")) == ExitCode.SUCCEEDED
         assert cluster.summary()["state"] == "succeeded"
 
-    def test_where_none_runs(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_no_running_job(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         assert jobs.stop(Options()) == ExitCode.SUCCEEDED
         assert words(capsys) == "no job runs on node1, node2"
         assert cluster.containers() == [["job"], ["job"]]
 
-    def test_of_nodes_that_it_calls_otherwise_nothing_is_made_up(self, cluster: Cluster) -> None:
+    def test_no_outcome_is_invented_for_nodes_with_other_names(self, cluster: Cluster) -> None:
         cluster.rename("203.0.113.1")
         assert jobs.stop(Options(name="job")) == ExitCode.CLUSTER
         assert not cluster.folder.summary.exists(), "how it ended is not known"
         assert cluster.containers() == [[], []]
 
-    def test_without_its_plan_it_is_ended_all_the_same(self, cluster: Cluster) -> None:
+    def test_a_job_without_its_plan_is_stopped_too(self, cluster: Cluster) -> None:
         cluster.running()
         for path in cluster.dirs.values():
             (path / "job/plan.json").write_text("{")
@@ -320,7 +322,7 @@ class TestProof:
         fake.remove_container = lambda container, **_: None
         assert jobs.stop(Options()) == ExitCode.CLUSTER
 
-    def test_of_a_node_that_is_not_reached_nothing_is_proved(
+    def test_nothing_is_proved_of_a_node_that_is_not_reached(
         self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
     ) -> None:
         cluster.running()
@@ -329,20 +331,24 @@ class TestProof:
         assert jobs.stop(Options()) == ExitCode.CLUSTER
         assert "node2: not reached, so nothing is proved there" in words(capsys)
 
-    def test_nor_of_one_that_can_not_tell(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_nothing_is_proved_of_a_node_that_can_not_report(
+        self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         cluster.running()
         cluster.remotes["node2"].engine_fails = RingmasterError("node2: its Docker engine doesn't answer")
         assert jobs.stop(Options()) == ExitCode.CLUSTER
         assert "node2: not reached, so nothing is proved there" in words(capsys)
 
-    def test_nor_of_one_that_was_left_out(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_nothing_is_proved_of_a_node_that_was_left_out(
+        self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         cluster.running()
         del cluster.remotes["node2"]
         assert jobs.stop(Options()) == ExitCode.CLUSTER
         assert "node2: the job is there too, but LIMIT or the inventory leaves it out" in words(capsys)
 
 
-def test_a_jobs_processes_are_known_by_their_environment() -> None:
+def test_a_jobs_processes_are_recognized_by_their_environment() -> None:
     name = f"job-{uuid.uuid4().hex}"
     program = [sys.executable, "-IS", "-c", "input()"]
     environment = {**os.environ, "RINGMASTER_JOB": name}
@@ -355,14 +361,14 @@ def test_a_jobs_processes_are_known_by_their_environment() -> None:
     assert found == {name: [str(process.pid).encode()], name[:-1]: []}
 
 
-def test_the_outcome_is_the_one_that_was_written_down() -> None:
+def test_a_recorded_outcome_wins() -> None:
     told = {"state": "succeeded", "exit_code": 0, "failure": None}
     assert jobs._known(job(Part(folder=folder(collected=True, summary=told)), ENDED), FAILED) == SUCCEEDED
     assert jobs._known(job(ENDED, ENDED), FAILED) == FAILED
 
 
 @pytest.mark.parametrize("summary", [{"state": "succeeded"}, {**{"state": "x", "failure": None}, "exit_code": 77}, [1]])
-def test_a_summary_that_is_none_changes_nothing(summary: Any) -> None:
+def test_a_broken_summary_changes_nothing(summary: Any) -> None:
     found: FoundJob = job(Part(folder=folder(collected=True, summary=summary)))
     assert jobs._known(found, FAILED) == FAILED
     assert jobs._known(job(FETCHED), FAILED) == FAILED

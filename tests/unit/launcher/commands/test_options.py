@@ -1,4 +1,4 @@
-"""What was typed becomes a request; what a resumed job was started with holds unless given anew."""
+"""The options as typed become a request; what they leave open comes from the job that is resumed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
-from launcher.commands.inventory import inventory_path
 from launcher.commands.options import TrainOptions, switch, to_request
 from launcher.job.folder import Earlier, JobFolder
 
@@ -30,10 +29,10 @@ def test_a_resumed_job_inherits_script_arguments_data_and_launch_style(from_job:
     request = to_request(TrainOptions(), from_job)
     assert (request.program.script, request.program.arguments) == (tmp_path / "script.py", ("--lr", "a b"))
     assert request.data == tmp_path
-    assert request.program.local_rank_flag == "", "it was started with LAUNCH_STYLE=0, or so it seems"
+    assert request.program.local_rank_flag == "", "as it was started with LAUNCH_STYLE=0, or with none"
 
 
-def test_what_is_given_anew_wins(from_job: Earlier, tmp_path: Path) -> None:
+def test_the_users_own_options_win_over_the_resumed_jobs(from_job: Earlier, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text(STYLE)
     request = to_request(TrainOptions(script=str(tmp_path / "other.py"), args="--lr 2"), from_job)
     assert (request.program.script, request.program.arguments) == (tmp_path / "other.py", ("--lr", "2"))
@@ -51,14 +50,13 @@ def test_bad_options(options: dict[str, str]) -> None:
         to_request(TrainOptions(**options), None)
 
 
-def test_switches_and_the_default_inventory() -> None:
+def test_switches() -> None:
     assert [switch("X", text) for text in ("", "0", "1")] == [False, False, True]
     with pytest.raises(RingmasterError, match="X=yes"):
         switch("X", "yes")
-    assert inventory_path("mine.yml") == Path("mine.yml")
 
 
-def test_secrets_are_looked_at_and_never_shown(tmp_path: Path) -> None:
+def test_secrets_are_checked_and_never_shown(tmp_path: Path) -> None:
     file = tmp_path / "my secrets"
     file.write_text("# theirs\nKEY=geheim\n")
     request = to_request(TrainOptions(secrets=str(file)), None)
@@ -99,7 +97,7 @@ def test_secrets_that_can_not_be_used_are_refused_without_showing_them(tmp_path:
     assert "geheim" not in str(raised.value)
 
 
-def test_ranks_are_those_given_else_the_resumed_jobs(from_job: Earlier, tmp_path: Path) -> None:
+def test_ranks_come_from_the_option_else_from_the_resumed_job(from_job: Earlier, tmp_path: Path) -> None:
     with_one = replace(from_job, ranks=1)
     assert to_request(TrainOptions(), with_one).ranks == 1
     assert to_request(TrainOptions(ranks="2"), with_one).ranks == 2

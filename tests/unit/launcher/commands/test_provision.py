@@ -1,4 +1,4 @@
-"""`make provision`, `verify`, `reset`: what is refused, what Ansible is called with, how it ends."""
+"""`make provision`, `verify`, `reset`: what is refused, how Ansible is called, and the exit codes."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ FINE = json.dumps({"refused": False, "nodes": _NODES})
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Stand-ins for the first contact and for Ansible; what they were given and what they answer."""
+    """Replace the first contact and Ansible with stand-ins; yield their arguments and their answers."""
     seen: dict[str, Any] = {"answers": {}, "ended": Ended(code=0, signal=None, began=True, result=FINE)}
 
     def meet(hosts: list[Host], pins: Path, *, trust: bool) -> dict[str, Answer]:
@@ -74,7 +74,7 @@ def test_the_environment_is_strict() -> None:
     assert "ANSIBLE_STDOUT_CALLBACK" not in provision.environment({}, Path("/k"), silent=False)
 
 
-def test_a_node_that_is_down_is_left_out_and_told(
+def test_a_node_that_is_down_is_left_out_and_shown(
     called: dict[str, Any], hosts: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     called["answers"] = {"b": Answer(state=State.DOWN, reason="timed out")}

@@ -1,4 +1,4 @@
-"""A planned job is carried out: what is written here and left on the nodes. Place and nodes are fakes."""
+"""Carry out a planned job: what is written here, and what is left on the nodes. Site and nodes are fakes."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass
 class Job:
-    """A job whose supervision ends as `ends` says; it notes what is asked of it."""
+    """A job that ends with the outcome in `ends`, and records the calls that it gets."""
 
     folder: JobFolder
     plan: Plan
@@ -38,7 +38,7 @@ class Job:
     clock_s: float = 0.0
     told: list[str] = field(default_factory=list)
     ignored: set[Any] = field(default_factory=set)
-    """How signals are dealt with while it is closed."""
+    """The signal handlers while it is finished."""
 
     @property
     def runtime(self) -> "Job":
@@ -96,48 +96,48 @@ def summary(job: Job) -> dict[str, Any]:
     return made
 
 
-def test_results_come_home_the_summary_is_written_and_then_the_nodes_are_tidied(job: Job) -> None:
+def test_results_are_fetched_the_summary_written_and_then_the_nodes_tidied(job: Job) -> None:
     assert carry_out(job) == ExitCode.SUCCEEDED
     assert job.told == ["run", "collect", "close succeeded, with summary"]
     assert summary(job)["state"] == "succeeded"
     assert job.folder.report.exists()
-    assert job.ignored == {signal.SIG_IGN}, "what is left takes little, and must be done"
+    assert job.ignored == {signal.SIG_IGN}, "the rest is quick, and must be done"
 
 
-def test_the_outcome_is_what_the_nodes_know(job: Job) -> None:
+def test_the_nodes_outcome_wins(job: Job) -> None:
     job.ends, job.collects = FAILED, Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
     assert carry_out(job) == ExitCode.TERMINATED
     assert summary(job)["state"] == "stopped"
 
 
-def test_times_of_another_clock_are_put_right(job: Job) -> None:
+def test_times_of_another_clock_are_corrected(job: Job) -> None:
     job.clock_s = 7.0
     job.folder.metrics.write_text(json.dumps({"at": 1012.0, "step": 1, "loss": 1.0}) + "\n")
     carry_out(job)
     assert summary(job)["first_step_s"] == 5.0
 
 
-def test_a_failure_is_shown_with_where_its_log_is(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_shown_with_the_place_of_its_log(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     job.ends = FAILED
     assert carry_out(job) == ExitCode.FAILED
     assert "node1 rank 0" in capsys.readouterr().out
     assert summary(job)["failure"]["reason"] == "boom"
 
 
-def test_of_a_job_that_never_ran_nothing_is_left_on_its_nodes(job: Job) -> None:
+def test_a_job_that_never_ran_leaves_nothing_on_its_nodes(job: Job) -> None:
     job.ends = NEVER
     assert carry_out(job) == ExitCode.NOT_STARTED
     assert job.told == ["run", "collect", "close failed, never ran, with summary"]
 
 
-def test_a_job_that_is_left_to_itself_is_not_closed(job: Job) -> None:
+def test_a_detached_job_is_not_finished(job: Job) -> None:
     job.ends = LET_GO
     assert carry_out(job) == ExitCode.TERMINATED
     assert (job.told, job.folder.summary.exists()) == (["run", "collect"], False)
 
 
 @pytest.mark.parametrize("error", [ValueError("a mistake of ours"), RingmasterError("node2: lost")])
-def test_a_mistake_of_ours_ends_no_job_that_can_do_without_us(
+def test_our_mistake_does_not_end_a_job_that_can_go_on_without_us(
     job: Job, error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job.ends = error
@@ -147,7 +147,7 @@ def test_a_mistake_of_ours_ends_no_job_that_can_do_without_us(
     assert "job job goes on, if it was started: see make status, make logs, make stop" in capsys.readouterr().out
 
 
-def test_a_mistake_of_ours_that_ends_the_job_is_written_down(job: Job) -> None:
+def test_our_mistake_is_recorded_where_it_ends_the_job(job: Job) -> None:
     job.ends, job.survives = ValueError("a mistake of ours"), False
     with pytest.raises(ValueError, match="a mistake of ours"):
         carry_out(job)
@@ -156,23 +156,23 @@ def test_a_mistake_of_ours_that_ends_the_job_is_written_down(job: Job) -> None:
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), StoppedError()])
 @pytest.mark.parametrize("ended", [SUCCEEDED, FAILED])
-def test_an_interrupt_while_results_come_home_leaves_the_rest_on_the_nodes(
+def test_an_interrupt_during_the_fetch_leaves_the_rest_on_the_nodes(
     job: Job, interrupt: BaseException, ended: Outcome, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job.ends, job.collects = ended, interrupt
     assert carry_out(job) == ended.exit_code
-    assert job.told == ["run", "collect"], "and not closed: make logs fetches it"
+    assert job.told == ["run", "collect"], "not finished: make logs fetches the rest"
     assert summary(job)["state"] == ended.state
     assert "its results are not all here: make logs NAME=job fetches the rest" in capsys.readouterr().out
 
 
-def test_any_other_trouble_while_results_come_home_is_not_hidden(job: Job) -> None:
+def test_other_errors_during_the_fetch_are_not_hidden(job: Job) -> None:
     job.collects = RuntimeError("a mistake of ours")
     with pytest.raises(RuntimeError):
         carry_out(job)
 
 
-def test_a_disk_that_refuses_the_summary_changes_nothing_of_the_outcome(
+def test_a_disk_that_refuses_the_summary_does_not_change_the_outcome(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in (job.folder.summary, job.folder.report):
@@ -183,7 +183,7 @@ def test_a_disk_that_refuses_the_summary_changes_nothing_of_the_outcome(
 
 
 class TestStartedAlone:
-    def test_it_is_started_and_let_go(self, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_job_is_started_and_left_running(self, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
         assert carry_out(job, detach=True) == ExitCode.SUCCEEDED
         assert job.told == ["start", "release"]
         assert job.folder.plan.exists() and not job.folder.summary.exists()
@@ -192,7 +192,7 @@ class TestStartedAlone:
     @pytest.mark.parametrize(
         "error", [NotStartedError("node2", "job other has it"), KeyboardInterrupt(), StoppedError(), ValueError()]
     )
-    def test_one_that_can_not_be_started_leaves_nothing(self, job: Job, error: BaseException) -> None:
+    def test_a_job_that_can_not_be_started_leaves_nothing(self, job: Job, error: BaseException) -> None:
         job.starts = error
         with pytest.raises(type(error)) as raised:
             carry_out(job, detach=True)
@@ -216,7 +216,7 @@ class OnNodes:
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
     made = Nodes(tmp_path)
     yield made
-    for each in made.made:
+    for each in made.jobs:
         each._ended.set()
 
 
@@ -238,4 +238,4 @@ def test_a_start_that_fails_leaves_no_folder_on_any_node(
         for each, handler in before.items():
             signal.signal(each, handler)
     assert [nodes.left(name) for name in nodes.dirs] == [[], []]
-    assert nodes.folder.path.exists() != detach, "what was followed has a summary here"
+    assert nodes.folder.path.exists() != detach, "a job that was followed has a summary here"

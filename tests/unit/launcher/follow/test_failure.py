@@ -1,4 +1,4 @@
-"""The root cause is the rank that failed of itself, not those that lost it."""
+"""The root cause is the rank that failed by itself, not the ranks that lost it."""
 
 from typing import Any
 
@@ -58,20 +58,20 @@ def test_any_other_abort_is_the_cause(lines: tuple[str, ...], hint: str) -> None
 
 
 def test_ranks_that_were_told_to_stop_explain_nothing() -> None:
-    told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, ended_at=1.0)
-    failure = root_cause([told, end(1, lines=RAISED, error_at=98.5)])
+    stopped = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, ended_at=1.0)
+    failure = root_cause([stopped, end(1, lines=RAISED, error_at=98.5)])
     assert failure is not None and failure.rank == 1
 
 
 def test_a_rank_that_lost_its_peer_and_was_then_told_to_stop_explains_nothing_either() -> None:
-    told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=PEER, error_at=97.0)
-    failure = root_cause([told, end(1, exit_code=137, signal="SIGKILL", ended_at=98.0)])
+    stopped = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=PEER, error_at=97.0)
+    failure = root_cause([stopped, end(1, exit_code=137, signal="SIGKILL", ended_at=98.0)])
     assert failure is not None and failure.rank == 1
 
 
 def test_an_error_that_was_handled_explains_nothing() -> None:
-    told = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=HANDLED, error_at=90.0)
-    failure = root_cause([told, end(1, lines=RAISED, error_at=98.5)])
+    stopped = end(0, exit_code=143, signal="SIGTERM", stopped_by_us=True, lines=HANDLED, error_at=90.0)
+    failure = root_cause([stopped, end(1, lines=RAISED, error_at=98.5)])
     assert failure is not None and (failure.rank, failure.reason) == (1, "ValueError: boom")
 
 
@@ -133,6 +133,6 @@ def test_a_lost_node_explains_those_that_lost_it() -> None:
     lost = end(None, node="node2", lost="no answer for 8 s", ended_at=108.0)
     failure = root_cause([end(0, lines=PEER, error_at=101.0), lost])
     assert failure is not None
-    assert (failure.node, failure.rank, failure.exit_code) == ("node2", None, None), "how it ended nobody knows"
+    assert (failure.node, failure.rank, failure.exit_code) == ("node2", None, None), "nobody knows how it ended"
     assert failure.reason == "the node is lost: no answer for 8 s"
     assert failure.hint is not None and "switched on" in failure.hint

@@ -1,4 +1,4 @@
-"""What is shown, on a terminal and off it, and that nobody listening is no reason to stop."""
+"""What is shown on a terminal and off it. A reader that goes away is no reason to stop."""
 
 import io
 import os
@@ -9,10 +9,10 @@ import pytest
 from launcher.follow.failure import Failure
 from launcher.follow.progress import Progress
 from launcher.follow.screen import Screen
-from tests.support.plans import facts, made
+from tests.support.plans import facts, plan_for
 
 FAILURE = Failure(
-    node="node2", rank=1, exit_code=1, signal=None, reason="ValueError: [red]boom", log_tail=("a", "b"), hint="mend it"
+    node="node2", rank=1, exit_code=1, signal=None, reason="ValueError: [red]boom", log_tail=("a", "b"), hint="fix it"
 )
 
 
@@ -22,12 +22,12 @@ class Terminal(io.StringIO):
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> str:
-    """What is shown there."""
+    """Return what is shown on a terminal."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "100")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    show(Screen(made(facts(2))))
+    show(Screen(plan_for(facts(2))))
     return terminal.getvalue()
 
 
@@ -40,11 +40,11 @@ def show(screen: Screen) -> None:
 
 
 def test_plain_lines_off_a_terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    show(Screen(made(facts(2))))
+    show(Screen(plan_for(facts(2))))
     out = capfdbinary.readouterr().out
     assert b"node2:1 | loss \x1b[31mred\x1b[0m \x1b[2J\xff\n" in out, "a rank's bytes are kept as they are"
     assert b"FAILED: node2 rank 1: ValueError: [red]boom\n" in out
-    assert b"hint: mend it" in out
+    assert b"hint: fix it" in out
     assert b"step 5" not in out
 
 
@@ -53,7 +53,7 @@ def test_colours_a_live_line_and_a_box_on_a_terminal(monkeypatch: pytest.MonkeyP
     out = on_a_terminal(monkeypatch)
     assert "\x1b[" in out
     assert "step 5" in out and "1,234 images/s" in out
-    assert "\x1b[2J" not in out, "what would move the cursor is dropped"
+    assert "\x1b[2J" not in out, "escapes that would move the cursor are dropped"
     assert "╭" in out and "FAILED: node2 rank 1" in out and "[red]boom" in out
 
 
@@ -65,7 +65,7 @@ def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("how", ["pipe", "full"])
-def test_nobody_listening_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_a_reader_that_goes_away_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "pipe":
         reading, writing = os.pipe()
         os.close(reading)
@@ -73,4 +73,4 @@ def test_nobody_listening_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch, 
         writing = os.open("/dev/full", os.O_WRONLY)
     with os.fdopen(writing, "w", closefd=True) as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        show(Screen(made(facts(2))))  # mute() turns the stream to nowhere, so that closing it is quiet too
+        show(Screen(plan_for(facts(2))))  # mute() turns the stream to nowhere, so that closing it is quiet too

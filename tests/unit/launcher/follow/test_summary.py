@@ -9,7 +9,7 @@ from launcher.follow.outcome import Outcome
 from launcher.follow.summary import finish
 from launcher.job.folder import JobFolder, create
 from tests.support.ends import RAISED, end
-from tests.support.plans import facts, made
+from tests.support.plans import facts, plan_for
 
 KEYS = {
     *("name", "state", "exit_code", "nodes", "world_size", "backend", "image", "started_at", "first_step_s", "wall_s"),
@@ -19,9 +19,9 @@ KEYS = {
 
 def finished(folder: Path, outcome: Outcome, *records: dict[str, object]) -> dict[str, object]:
     job = JobFolder(path=folder / "job")
-    create(job, made(facts(2)))
+    create(job, plan_for(facts(2)))
     job.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
-    finish(job, made(facts(2)), outcome, 1000.0, print)
+    finish(job, plan_for(facts(2)), outcome, 1000.0, print)
     assert "<html" in job.report.read_text()
     return dict(json.loads(job.summary.read_text()))
 
@@ -49,10 +49,10 @@ def test_figures_and_a_checkpoint_relative_to_the_folder(tmp_path: Path) -> None
 
 
 def test_a_disk_that_refuses_changes_nothing_of_the_outcome(tmp_path: Path) -> None:
-    job, said = JobFolder(path=tmp_path / "gone"), list[str]()
+    job, notes = JobFolder(path=tmp_path / "gone"), list[str]()
     outcome = Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)
-    assert finish(job, made(facts(1)), outcome, 1000.0, said.append)["state"] == "succeeded"
-    assert len(said) == 1 and "can't be written" in said[0]
+    assert finish(job, plan_for(facts(1)), outcome, 1000.0, notes.append)["state"] == "succeeded"
+    assert len(notes) == 1 and "can't be written" in notes[0]
 
 
 def test_a_failure_has_all_its_fields(tmp_path: Path) -> None:

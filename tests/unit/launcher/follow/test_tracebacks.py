@@ -1,4 +1,4 @@
-"""What a rank's last lines tell about the exception that ended it."""
+"""What a rank's last lines say about the exception that ended it."""
 
 import os
 import subprocess
@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from launcher.follow.tracebacks import before_late_abort, exception_line
+from tests.support.ends import RAISED
 
-RAISED = ("hello", "[rank1]: Traceback (most recent call last):", "[rank1]:   File …", "[rank1]: ValueError: boom")
 PLAIN = ("Traceback (most recent call last):", "  File …", "ValueError: boom")
 WORDS = "terminate called without an active exception"
 
@@ -70,7 +70,7 @@ def test_a_real_abort_while_python_ends(how: str, dump: str) -> None:
 @pytest.mark.parametrize(
     "after", [(WORDS,), ("", WORDS, "terminate called recursively", ""), (WORDS, "Fatal Python error: Aborted", "")]
 )
-def test_what_stood_before_it(lines: tuple[str, ...], after: tuple[str, ...]) -> None:
+def test_the_lines_before_it(lines: tuple[str, ...], after: tuple[str, ...]) -> None:
     assert before_late_abort((*lines, *after)) == lines
 
 

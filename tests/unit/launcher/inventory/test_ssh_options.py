@@ -8,7 +8,7 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
-from launcher.commands.inventory import pinned_file
+from launcher.commands.inventory import Inventory
 from launcher.inventory import hosts as inventory
 from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh.known_hosts import pinning_options
@@ -63,7 +63,7 @@ def test_group_vars_say_what_the_launcher_says(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "inventory" / "group_vars", folder / "group_vars")
     said = read(folder, "{}").ssh.extra_args
     assert said is not None
-    assert shlex.split(said) == shlex.split(pinning_options(pinned_file(folder / "hosts.yml")))
+    assert shlex.split(said) == shlex.split(pinning_options(Inventory(path=folder / "hosts.yml", hosts=()).pins))
 
 
 def test_the_example_inventory_is_valid() -> None:

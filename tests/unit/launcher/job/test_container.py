@@ -22,12 +22,12 @@ HOSTILE = ("--", "-x", "a b", "'\"", "$(touch /tmp/no)", "`id`", ";", "\n", "ü\
 
 def rendered(node: NodePlan) -> dict[str, Any]:
     assert node.container is not None
-    made: dict[str, Any] = arguments(node.container, node.argv, node.working_folder, node.environment)
-    return made
+    create: dict[str, Any] = arguments(node.container, node.argv, node.working_folder, node.environment)
+    return create
 
 
 def read_back(line: str) -> dict[str, Any]:
-    """What docker's own command line would make of `line`, in the SDK's words."""
+    """Return what docker's own command line would make of `line`, in the SDK's terms."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for flag in ("--name", "--gpus", "--network", "--shm-size", "--log-driver", "--user", "--workdir"):
         parser.add_argument(flag)
@@ -38,45 +38,45 @@ def read_back(line: str) -> dict[str, Any]:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     docker, run, *words = shlex.split(line)
     assert (docker, run) == ("docker", "run")
-    found = parser.parse_args(words)
-    assert found.detach
+    options = parser.parse_args(words)
+    assert options.detach
     return {
-        "image": found.image,
-        "command": found.command,
-        "name": found.name,
-        "labels": dict(label.split("=", 1) for label in found.label),
-        "working_dir": found.workdir,
-        "environment": dict(each.split("=", 1) for each in found.env),
-        "user": found.user,
-        "device_requests": _gpus(found.gpus),
-        "network_mode": found.network,
-        "ulimits": [_ulimit(each) for each in found.ulimit],
-        "shm_size": found.shm_size,
-        "devices": [f"{path}:{path}:rwm" for path in found.device],
-        "mounts": [_mount(each) for each in found.mount],
-        "log_config": {"Type": found.log_driver, "Config": dict(each.split("=", 1) for each in found.log_opt)},
-        "cap_drop": found.cap_drop,
-        "security_opt": found.security_opt,
+        "image": options.image,
+        "command": options.command,
+        "name": options.name,
+        "labels": dict(label.split("=", 1) for label in options.label),
+        "working_dir": options.workdir,
+        "environment": dict(each.split("=", 1) for each in options.env),
+        "user": options.user,
+        "device_requests": _gpus(options.gpus),
+        "network_mode": options.network,
+        "ulimits": [_ulimit(each) for each in options.ulimit],
+        "shm_size": options.shm_size,
+        "devices": [f"{path}:{path}:rwm" for path in options.device],
+        "mounts": [_mount(each) for each in options.mount],
+        "log_config": {"Type": options.log_driver, "Config": dict(each.split("=", 1) for each in options.log_opt)},
+        "cap_drop": options.cap_drop,
+        "security_opt": options.security_opt,
     }
 
 
-def _gpus(given: str | None) -> list[dict[str, Any]]:
-    if given is None:
+def _gpus(value: str | None) -> list[dict[str, Any]]:
+    if value is None:
         return []
-    ids = [] if given == "all" else given.strip('"').removeprefix("device=").split(",")
-    assert given == "all" or given.startswith('"device=' if len(ids) > 1 else "device="), "or docker splits at commas"
-    count = -1 if given == "all" else 0
+    ids = [] if value == "all" else value.strip('"').removeprefix("device=").split(",")
+    assert value == "all" or value.startswith('"device=' if len(ids) > 1 else "device="), "or docker splits at commas"
+    count = -1 if value == "all" else 0
     return [{"Driver": "", "Count": count, "DeviceIDs": ids, "Capabilities": [["gpu"]], "Options": {}}]
 
 
-def _ulimit(given: str) -> dict[str, Any]:
-    name, limits = given.split("=")
+def _ulimit(value: str) -> dict[str, Any]:
+    name, limits = value.split("=")
     soft, hard = limits.split(":")
     return {"Name": name, "Soft": int(soft), "Hard": int(hard)}
 
 
-def _mount(given: str) -> dict[str, Any]:
-    fields = dict(each.split("=") if "=" in each else (each, True) for each in given.split(","))
+def _mount(value: str) -> dict[str, Any]:
+    fields = dict(each.split("=") if "=" in each else (each, True) for each in value.split(","))
     return {
         "Type": fields["type"],
         "Source": fields["source"],
@@ -104,10 +104,10 @@ def test_the_command_line_says_what_the_sdk_is_given(variant: dict[str, Any]) ->
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_plan_json_says_what_the_sdk_is_given(variant: dict[str, Any]) -> None:
-    made = cluster_plan(arguments=HOSTILE, **variant)
-    again = Plan.from_json(json.loads(json.dumps(made.as_json())))
-    assert again == made
-    assert [rendered(node) for node in again.nodes] == [rendered(node) for node in made.nodes]
+    plan = cluster_plan(arguments=HOSTILE, **variant)
+    again = Plan.from_json(json.loads(json.dumps(plan.as_json())))
+    assert again == plan
+    assert [rendered(node) for node in again.nodes] == [rendered(node) for node in plan.nodes]
 
 
 def test_a_container_is_given_this_and_nothing_else() -> None:
@@ -152,15 +152,15 @@ def described(gpus: tuple[str, ...] = (), *, code: bool = False, secrets: bool =
 
 
 @pytest.mark.parametrize(
-    ("gpus", "all_gpus", "said"),
+    ("gpus", "all_gpus", "expected"),
     [((), False, ""), ((), True, ""), (("0",), False, "0"), (("0", "2"), False, "0,2"), (("0", "2"), True, "all")],
 )
-def test_gpus(gpus: tuple[str, ...], all_gpus: bool, said: str) -> None:
-    assert described(gpus, all_gpus=all_gpus).gpus == said
+def test_gpus(gpus: tuple[str, ...], all_gpus: bool, expected: str) -> None:
+    assert described(gpus, all_gpus=all_gpus).gpus == expected
 
 
-def targets(made: Container, *, read_only: bool = False) -> set[str]:
-    return {bind.target for bind in made.binds if bind.read_only or not read_only}
+def targets(one: Container, *, read_only: bool = False) -> set[str]:
+    return {bind.target for bind in one.binds if bind.read_only or not read_only}
 
 
 def test_only_what_is_asked_for_is_mounted() -> None:
@@ -169,19 +169,19 @@ def test_only_what_is_asked_for_is_mounted() -> None:
     assert targets(described(code=True)) == always | {"/job/code"}
     assert targets(described(secrets=True)) == always | {"/job/secrets"}
     assert targets(described(), read_only=True) == {"/job/data/own"}
-    made = described(code=True, secrets=True, certificates=True)
+    full = described(code=True, secrets=True, certificates=True)
     certificates = "/etc/ssl/certs/ca-certificates.crt"
-    assert targets(made, read_only=True) == {"/job/secrets", "/job/data/own", certificates}
-    assert node_folder(made, container.RUN) == "/var/jobs/job/run"
+    assert targets(full, read_only=True) == {"/job/secrets", "/job/data/own", certificates}
+    assert node_folder(full, container.RUN) == "/var/jobs/job/run"
 
 
-def test_what_lies_in_another_folder_is_mounted_after_it() -> None:
+def test_a_folder_inside_another_is_mounted_after_it() -> None:
     order = [bind.target for bind in described(code=True, secrets=True).binds]
     assert order.index("/job/data/own") > order.index("/job/data")
 
 
 ALLOWED = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
-"""What Docker's engine takes as a container's name."""
+"""What Docker's engine accepts as a container's name."""
 
 
 @pytest.mark.parametrize("name", ["2026-01-01_10-00-00_2", "a", "A.b-c_d"])
@@ -191,12 +191,12 @@ def test_a_container_is_called_as_its_job_where_the_engine_allows_it(name: str) 
 
 def test_a_name_that_no_engine_allows_becomes_one_that_it_does() -> None:
     jobs = ("训练", "größer", "größer2", "a+b", "ab")
-    made = [cluster_plan(name=job).nodes[0].container for job in jobs]
-    assert all(each and ALLOWED.fullmatch(each.name) for each in made)
-    assert len({each.name for each in made if each}) == len(jobs), "two jobs' containers never share a name"
-    assert [each.labels["ringmaster.job"] for each in made if each] == list(jobs), "by which they are found"
+    containers = [cluster_plan(name=job).nodes[0].container for job in jobs]
+    assert all(each and ALLOWED.fullmatch(each.name) for each in containers)
+    assert len({each.name for each in containers if each}) == len(jobs), "two jobs' containers never share a name"
+    assert [each.labels["ringmaster.job"] for each in containers if each] == list(jobs), "jobs are found by these"
     again = cluster_plan(name=jobs[0]).nodes[1].container
-    assert again and made[0] and again.name == made[0].name, "so that a second of the same job can't be made"
+    assert again and containers[0] and again.name == containers[0].name, "no second one of the same job can be made"
 
 
 def test_secrets_are_named_by_their_file_alone() -> None:
@@ -205,7 +205,7 @@ def test_secrets_are_named_by_their_file_alone() -> None:
     assert "RINGMASTER_SECRETS" not in cluster_plan().nodes[0].environment
 
 
-def test_without_gpus_none_is_seen_whoever_hands_them_out() -> None:
+def test_without_gpus_none_is_seen_even_if_the_engine_hands_them_out() -> None:
     environment = cluster_plan().nodes[0].environment
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
     environment = cluster_plan(gpus=("3",)).nodes[0].environment
@@ -221,7 +221,7 @@ def test_a_users_script_has_its_gpus_checked_for_it() -> None:
     assert "RINGMASTER_CHECK_GPUS" not in cluster_plan(script=True).nodes[0].environment, "none was planned"
 
 
-def test_a_nodes_own_network_goes_before_what_it_tells_by_default() -> None:
+def test_the_interface_of_the_plan_wins_over_the_nodes_comm_env() -> None:
     environment = cluster_plan().nodes[0].environment
     assert (environment["NCCL_IB_HCA"], environment["GLOO_SOCKET_IFNAME"]) == ("mlx5_0", "lo")
     assert environment["HOME"] == "/job/home"
@@ -232,14 +232,14 @@ def test_arguments_travel_in_the_environment_byte_for_byte(words: list[str]) -> 
     for node in cluster_plan(1, arguments=tuple(words)).nodes:
         assert node.container is not None
         line = command_line(node.container, node.argv, node.working_folder, node.environment)
-        for told in (rendered(node), read_back(line)):
-            assert shlex.split(decoded(told["environment"]["RINGMASTER_ARGUMENTS"])) == words
-            assert told["command"] == list(node.argv), "torchrun would rewrite what stands there"
+        for rendering in (rendered(node), read_back(line)):
+            assert shlex.split(decoded(rendering["environment"]["RINGMASTER_ARGUMENTS"])) == words
+            assert rendering["command"] == list(node.argv), "torchrun would rewrite words there"
 
 
 @pytest.mark.parametrize("word", ["caf\udce9", "hex:00", "hex:", "--name=\udcff\udcfe x"])
-def test_words_that_an_engine_keeps_no_bytes_of_travel_as_hex(word: str) -> None:
+def test_words_whose_bytes_an_engine_would_not_keep_travel_as_hex(word: str) -> None:
     for node in cluster_plan(1, arguments=(word, "ü")).nodes:
-        told = rendered(node)["environment"]["RINGMASTER_ARGUMENTS"]
-        told.encode()  # as the engine's JSON does it
-        assert shlex.split(decoded(told)) == [word, "ü"]
+        value = rendered(node)["environment"]["RINGMASTER_ARGUMENTS"]
+        value.encode()  # as the engine's JSON does it
+        assert shlex.split(decoded(value)) == [word, "ü"]

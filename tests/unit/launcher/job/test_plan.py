@@ -11,17 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.job import plan
 from launcher.job.container import ContainerFacts
-from launcher.job.plan import Plan
+from launcher.job.plan import Plan, make_plan
 from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import command, decoded
-from tests.support.plans import PLACES, facts, made, request
+from tests.support.plans import PLACES, facts, plan_for, request
 
 
 def test_two_cpu_nodes() -> None:
-    first, second = made(facts(2)).nodes
+    first, second = plan_for(facts(2)).nodes
     assert first.argv == (
         *("/bin/torchrun", "--nnodes=2", "--nproc-per-node=1", "--node-rank=0", "--master-addr=127.0.0.1"),
         *("--master-port=29500", "--local-addr=127.0.0.1", "--no-python", "/bin/python", "-IS", "/launcher/rank.py"),
@@ -36,107 +35,107 @@ def test_two_cpu_nodes() -> None:
 
 
 def test_equal_requests_give_equal_plans_that_survive_json() -> None:
-    one, other = made(facts(3)), made(facts(3))
+    one, other = plan_for(facts(3)), plan_for(facts(3))
     assert one == other
     assert json.loads(json.dumps(one.as_json()))["nodes"][2]["name"] == "node3"
 
 
 def test_what_the_user_set_wins_over_the_default_and_the_inventory_over_both() -> None:
-    asked = request(environment={"OMP_NUM_THREADS": "3", "HOME": "/home/x"})
-    environment = made(facts(1, comm_env={"NCCL_DEBUG": "INFO"}), asked).nodes[0].environment
+    user_request = request(environment={"OMP_NUM_THREADS": "3", "HOME": "/home/x"})
+    environment = plan_for(facts(1, comm_env={"NCCL_DEBUG": "INFO"}), user_request).nodes[0].environment
     assert environment["OMP_NUM_THREADS"] == "3"
     assert environment["NCCL_DEBUG"] == "INFO"
     assert "HOME" not in environment
 
 
 def test_the_jobs_own_variables_are_nobodys_to_override() -> None:
-    asked = facts(1, comm_env={"RUN_DIR": "/x", "RINGMASTER_NODE": "y"})
-    environment = made(asked).nodes[0].environment
+    nodes = facts(1, comm_env={"RUN_DIR": "/x", "RINGMASTER_NODE": "y"})
+    environment = plan_for(nodes).nodes[0].environment
     assert (environment["RUN_DIR"], environment["RINGMASTER_NODE"]) == ("/runs/job", "node1")
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
 def test_arguments_reach_the_environment_byte_for_byte(arguments: list[str]) -> None:
-    environment = made(facts(1), request(*arguments)).nodes[0].environment
+    environment = plan_for(facts(1), request(*arguments)).nodes[0].environment
     assert shlex.split(decoded(environment["RINGMASTER_ARGUMENTS"])) == arguments
 
 
 class TestBackend:
     def test_a_gpu_for_every_rank_is_nccl(self) -> None:
         nodes = [replace(fact, gpus=(str(number),)) for number, fact in enumerate(facts(2))]
-        assert made(nodes).backend == "nccl"
-        assert made(nodes).nodes[1].environment["CUDA_VISIBLE_DEVICES"] == "1"
+        assert plan_for(nodes).backend == "nccl"
+        assert plan_for(nodes).nodes[1].environment["CUDA_VISIBLE_DEVICES"] == "1"
 
-    def test_a_shared_gpu_is_gloo_and_said_aloud(self) -> None:
-        planned = made(facts(2, gpus=("0",)))
-        assert planned.backend == "gloo"
-        assert any("share" in note for note in planned.notes)
-        assert planned.nodes[1].environment["RINGMASTER_GPUS"] == "1", "gloo for want of GPUs: the one counts"
+    def test_a_shared_gpu_is_gloo_and_noted(self) -> None:
+        plan = plan_for(facts(2, gpus=("0",)))
+        assert plan.backend == "gloo"
+        assert any("share" in note for note in plan.notes)
+        assert plan.nodes[1].environment["RINGMASTER_GPUS"] == "1", "gloo because two ranks share the GPU, which counts"
 
     def test_equal_device_numbers_on_two_machines_are_two_gpus(self) -> None:
         nodes = [replace(facts(1, gpus=("0",))[0], name=f"n{i}", address=f"10.0.0.{i}") for i in (1, 2)]
-        assert made(nodes).backend == "nccl"
+        assert plan_for(nodes).backend == "nccl"
 
     def test_more_ranks_than_gpus_is_gloo(self) -> None:
-        assert made(facts(1, gpus=("0",), ranks_per_node=2)).backend == "gloo"
+        assert plan_for(facts(1, gpus=("0",), ranks_per_node=2)).backend == "gloo"
 
     def test_nccl_asked_for_without_gpus_is_refused(self) -> None:
         with pytest.raises(RingmasterError, match="NCCL needs one for each") as raised:
-            made(facts(2, backend="nccl"))
+            plan_for(facts(2, backend="nccl"))
         assert raised.value.exit_code == ExitCode.USAGE
 
     def test_the_inventorys_gloo_is_kept(self) -> None:
-        planned = made(facts(1, gpus=("0",), backend="gloo"))
-        assert (planned.backend, planned.backend_chosen) == ("gloo", True)
-        assert planned.nodes[0].environment["RINGMASTER_GPUS"] == "0", "gloo by choice: the GPU may be missing"
+        plan = plan_for(facts(1, gpus=("0",), backend="gloo"))
+        assert (plan.backend, plan.backend_chosen) == ("gloo", True)
+        assert plan.nodes[0].environment["RINGMASTER_GPUS"] == "0", "gloo by choice: the GPU may be missing"
 
     def test_two_backends_are_refused(self) -> None:
         with pytest.raises(RingmasterError, match="choose one"):
-            made([*facts(1, backend="gloo"), *facts(1)])
+            plan_for([*facts(1, backend="gloo"), *facts(1)])
 
 
 class TestRanks:
-    def test_unequal_gpu_counts_are_planned_and_said_aloud(self) -> None:
+    def test_unequal_gpu_counts_are_planned_and_noted(self) -> None:
         first, second = facts(2)
-        planned = made([replace(first, gpus=("0", "1")), replace(second, gpus=("2",))])
-        assert [node.ranks for node in planned.nodes] == [2, 1]
-        assert [node.first_rank for node in planned.nodes] == [0, 2]
-        assert any("unequal" in note for note in planned.notes)
+        plan = plan_for([replace(first, gpus=("0", "1")), replace(second, gpus=("2",))])
+        assert [node.ranks for node in plan.nodes] == [2, 1]
+        assert [node.first_rank for node in plan.nodes] == [0, 2]
+        assert any("unequal" in note for note in plan.notes)
 
 
 def test_the_users_data_is_given_to_their_script_and_never_written_to_by_the_trainer() -> None:
-    places, asked = replace(PLACES, own_data=Path("/own")), request(data=Path("/own"))
-    theirs = replace(asked, program=Program(arguments=(), root=Path("/home"), script=Path("/home/my script.py")))
-    environment = plan.make_plan("job", theirs, facts(1), places, 29500).nodes[0].environment
+    places, user_request = replace(PLACES, own_data=Path("/own")), request(data=Path("/own"))
+    theirs = replace(user_request, program=Program(arguments=(), root=Path("/home"), script=Path("/home/my script.py")))
+    environment = make_plan("job", theirs, facts(1), places, 29500).nodes[0].environment
     assert environment["DATA_DIR"] == "/own"
     assert environment["RINGMASTER_PROGRAM"] == "/bin/python -u '/code/my script.py'", "as the node sees it"
-    environment = plan.make_plan("job", asked, facts(1), places, 29500).nodes[0].environment
+    environment = make_plan("job", user_request, facts(1), places, 29500).nodes[0].environment
     assert (environment["DATA_DIR"], environment["RINGMASTER_DATA"]) == ("/data", "/own")
 
 
 def test_a_resumed_job_must_not_start_from_scratch() -> None:
-    planned = plan.make_plan("job", request(), facts(1), PLACES, 29500, resumes=True)
-    assert planned.nodes[0].environment["RINGMASTER_RESUME"] == "1"
+    plan = make_plan("job", request(), facts(1), PLACES, 29500, resumes=True)
+    assert plan.nodes[0].environment["RINGMASTER_RESUME"] == "1"
 
 
 @given(st.lists(st.text(), max_size=3), st.text())
 def test_a_plan_comes_back_from_its_file(arguments: list[str], note: str) -> None:
-    asked = request(*arguments, data=Path("/own data"))
-    planned = replace(made(facts(2, ("0",)), asked), notes=(note,), code="hash")
-    assert Plan.from_json(json.loads(json.dumps(planned.as_json()))) == planned
+    user_request = request(*arguments, data=Path("/own data"))
+    plan = replace(plan_for(facts(2, ("0",)), user_request), notes=(note,), code="hash")
+    assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
 @pytest.mark.parametrize("change", [{"later": 1}, {"nodes": [{}]}, {"nodes": None}])
 def test_a_plan_of_another_version_is_not_guessed_at(change: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError)):
-        Plan.from_json({**made(facts(1)).as_json(), **change})
+        Plan.from_json({**plan_for(facts(1)).as_json(), **change})
 
 
 @pytest.mark.parametrize("name", ["", "..", "../home", "/etc", "a/b", ".hidden", "-x", "a\nb", "a b", "x" * 254])
 @pytest.mark.parametrize("whose", ["job", "node"])
 def test_names_that_would_be_paths_here_are_refused(name: str, whose: str) -> None:
     """A plan may come from a node: its names become those of files here."""
-    stored = made(facts(2)).as_json()
+    stored = plan_for(facts(2)).as_json()
     if whose == "job":
         stored["name"] = name
     else:
@@ -146,7 +145,7 @@ def test_names_that_would_be_paths_here_are_refused(name: str, whose: str) -> No
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
-    stored = made(facts(2)).as_json()
+    stored = plan_for(facts(2)).as_json()
     stored["nodes"][1]["name"] = "node1"
     with pytest.raises(ValueError, match="names that can't be"):
         Plan.from_json(stored)
@@ -154,60 +153,59 @@ def test_two_nodes_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["训练", "gpu-1.rack+2", "7", "x" * 100])
 def test_names_that_people_give_come_back(name: str) -> None:
-    planned = replace(made(facts(1)), name=name)
-    planned = replace(planned, nodes=(replace(planned.nodes[0], name=name),))
-    assert Plan.from_json(json.loads(json.dumps(planned.as_json()))) == planned
+    plan = replace(plan_for(facts(1)), name=name)
+    plan = replace(plan, nodes=(replace(plan.nodes[0], name=name),))
+    assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
 def test_words_that_are_not_utf8_reach_the_rank_as_they_are() -> None:
     words = ("--out", "caf\udce9 x")
     program = Program(arguments=words, root=Path("/home/u"), script=Path("/home/u/tr\udce9.py"))
-    environment = made(facts(1), Request(program=program)).nodes[0].environment
+    environment = plan_for(facts(1), Request(program=program)).nodes[0].environment
     "".join(environment.values()).encode()
-    taken = dict(environment)
-    assert command(taken) == ["/bin/python", "-u", "/code/tr\udce9.py", *words]
+    assert command(dict(environment)) == ["/bin/python", "-u", "/code/tr\udce9.py", *words]
 
 
 def test_secrets_are_a_path_and_nothing_more() -> None:
     places = replace(PLACES, secrets=Path("/home/u/secrets"))
-    environment = plan.make_plan("job", request(), facts(1), places, 29500).nodes[0].environment
+    environment = make_plan("job", request(), facts(1), places, 29500).nodes[0].environment
     assert environment["RINGMASTER_SECRETS"] == "/home/u/secrets"
-    assert "RINGMASTER_SECRETS" not in made(facts(1)).nodes[0].environment
+    assert "RINGMASTER_SECRETS" not in plan_for(facts(1)).nodes[0].environment
 
 
 class TestOneProcessPerNode:
     SCRIPT = Program(arguments=(), root=Path("/checkout"), script=Path("/checkout/spawns.py"))
 
     def test_a_script_that_starts_its_own_is_started_once_and_has_a_port_for_them(self) -> None:
-        asked = Request(program=self.SCRIPT, ranks=1)
-        planned = made([replace(facts(1, gpus=("0", "1"))[0], address="10.0.0.1")], asked)
-        node = planned.nodes[0]
-        assert (node.ranks, node.devices, planned.backend, planned.ranks) == (1, ("0", "1"), "nccl", 1)
+        user_request = Request(program=self.SCRIPT, ranks=1)
+        plan = plan_for([replace(facts(1, gpus=("0", "1"))[0], address="10.0.0.1")], user_request)
+        node = plan.nodes[0]
+        assert (node.ranks, node.devices, plan.backend, plan.ranks) == (1, ("0", "1"), "nccl", 1)
         assert "--nproc-per-node=1" in node.argv
         assert node.environment["RINGMASTER_OWN_PORT"] == "29501"
-        assert node.environment["OMP_NUM_THREADS"] == "4", "eight cores, and as many processes as GPUs to be expected"
-        assert any("one process per node" in note for note in planned.notes)
+        assert node.environment["OMP_NUM_THREADS"] == "4", "eight cores, and a process to be expected for each GPU"
+        assert any("one process per node" in note for note in plan.notes)
 
     def test_the_resumed_plan_knows_and_an_older_one_says_nothing(self) -> None:
-        stored = made(facts(1), Request(program=self.SCRIPT, ranks=1)).as_json()
+        stored = plan_for(facts(1), Request(program=self.SCRIPT, ranks=1)).as_json()
         assert Plan.from_json(json.loads(json.dumps(stored))).ranks == 1
         del stored["ranks"]
         assert Plan.from_json(json.loads(json.dumps(stored))).ranks is None
 
     @pytest.mark.parametrize("ranks", [None, 2])
     def test_other_scripts_meet_as_torchrun_says(self, ranks: int | None) -> None:
-        asked = Request(program=self.SCRIPT, ranks=ranks)
-        assert "RINGMASTER_OWN_PORT" not in made(facts(1), asked).nodes[0].environment
+        user_request = Request(program=self.SCRIPT, ranks=ranks)
+        assert "RINGMASTER_OWN_PORT" not in plan_for(facts(1), user_request).nodes[0].environment
 
     def test_ranks_win_over_the_inventory(self) -> None:
-        assert made(facts(1, ranks_per_node=2), request(ranks=3)).world_size == 3
+        assert plan_for(facts(1, ranks_per_node=2), request(ranks=3)).world_size == 3
 
 
 @pytest.mark.parametrize(
     ("strategy", "ranks", "devices"), [("ddp", 2, ("0", "1")), ("dp", 1, ("0", "1")), ("none", 1, ("0",))]
 )
 def test_the_trainers_strategy_decides_on_ranks_and_gpus(strategy: str, ranks: int, devices: tuple[str, ...]) -> None:
-    node = made(facts(1, gpus=("0", "1")), request(strategy=strategy)).nodes[0]
+    node = plan_for(facts(1, gpus=("0", "1")), request(strategy=strategy)).nodes[0]
     assert (node.ranks, node.devices) == (ranks, devices)
     assert node.environment["CUDA_VISIBLE_DEVICES"] == ",".join(devices)
 
@@ -217,6 +215,6 @@ def test_one_gpu_of_several_is_asked_of_the_engine_by_its_id() -> None:
         image="i", digest="d", user="1:1", all_gpus=True, comm_env={}, memory=1 << 30, job_dir="/jobs", data_dir="/data"
     )
     node = replace(facts(1, gpus=("0", "1"))[0], container=container)
-    planned = made([node], request(strategy="none")).nodes[0].container
+    planned = plan_for([node], request(strategy="none")).nodes[0].container
     assert planned is not None
     assert planned.gpus == "0"

@@ -1,4 +1,4 @@
-"""What the user asked for, checked for form."""
+"""A user's request, checked for form."""
 
 import pytest
 

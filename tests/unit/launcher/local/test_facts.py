@@ -9,7 +9,7 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
 from launcher.local import machine
 from launcher.local.facts import gather, refuse_unseen_gpus
-from tests.support.plans import facts, made
+from tests.support.plans import facts, plan_for
 
 
 def host(**settings: object) -> Host:
@@ -30,18 +30,18 @@ def test_a_node_on_this_machine() -> None:
         (host(interface="nope0"), "no network interface 'nope0'"),
     ],
 )
-def test_what_cannot_run_here_is_refused(wrong: Host, message: str) -> None:
+def test_a_node_that_cannot_run_here_is_refused(wrong: Host, message: str) -> None:
     with pytest.raises(RingmasterError, match=message):
         gather([wrong])
 
 
 class TestGpusThatTorchDoesNotSee:
     def test_are_never_trained_without_in_silence(self, tmp_path: Path) -> None:
-        plan = made([replace(fact, gpus=(str(rank),)) for rank, fact in enumerate(facts(2))])
+        plan = plan_for([replace(fact, gpus=(str(rank),)) for rank, fact in enumerate(facts(2))])
         with pytest.raises(RingmasterError, match=r"2 GPU\(s\) planned, torch .* sees") as raised:
             refuse_unseen_gpus(plan)
         assert raised.value.exit_code == ExitCode.NOT_STARTED
 
     def test_are_meant_where_the_inventory_says_gloo(self) -> None:
-        refuse_unseen_gpus(made(facts(1, gpus=("0",), backend="gloo")))
-        refuse_unseen_gpus(made(facts(1)))
+        refuse_unseen_gpus(plan_for(facts(1, gpus=("0",), backend="gloo")))
+        refuse_unseen_gpus(plan_for(facts(1)))

@@ -9,7 +9,7 @@ from launcher.local.gpu_shares import share_gpus
 
 
 @pytest.mark.parametrize(
-    ("available", "nodes", "asked", "shares"),
+    ("available", "nodes", "wanted", "shares"),
     [
         ("", 2, "all", [[], []]),
         ("0123", 2, "all", [["0", "1"], ["2", "3"]]),
@@ -23,14 +23,14 @@ from launcher.local.gpu_shares import share_gpus
         ("ab", 1, "b", [["b"]]),
     ],
 )
-def test_shares(available: str, nodes: int, asked: str, shares: list[list[str]]) -> None:
-    assert [list(share) for share in share_gpus(tuple(available), nodes, asked)] == shares
+def test_shares(available: str, nodes: int, wanted: str, shares: list[list[str]]) -> None:
+    assert [list(share) for share in share_gpus(tuple(available), nodes, wanted)] == shares
 
 
-@pytest.mark.parametrize("asked", ["3", "0,4"])
-def test_more_than_there_are_is_refused_before_the_start(asked: str) -> None:
+@pytest.mark.parametrize("wanted", ["3", "0,4"])
+def test_more_gpus_than_there_are_are_refused_before_the_start(wanted: str) -> None:
     with pytest.raises(RingmasterError) as raised:
-        share_gpus(("0", "1", "2", "3"), 2, asked)
+        share_gpus(("0", "1", "2", "3"), 2, wanted)
     assert raised.value.exit_code == ExitCode.NOT_STARTED
 
 

@@ -51,7 +51,7 @@ def test_gpus_from_the_drivers_tool_and_without_it(tmp_path: Path, monkeypatch: 
     assert machine.gpus({}) == ()
 
 
-def test_who_holds_a_connection() -> None:
+def test_which_process_holds_a_connection() -> None:
     with socket.create_server((machine.LOOPBACK, 0)) as server:
         port = server.getsockname()[1]
         assert machine.holds_connection(os.getpid(), port)

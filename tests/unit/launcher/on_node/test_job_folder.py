@@ -1,4 +1,4 @@
-"""A job's folder on a node; the program runs as it does there, by itself."""
+"""A job's folder on a node; the program runs as it does there, from its source alone."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class Node:
         command = [sys.executable, "-IS", "-c", SOURCE, verb, str(self.jobs), *words]
         return subprocess.run(command, input=packed() if files is None else files, capture_output=True, check=False)
 
-    def told(self, verb: str, *words: str, files: bytes | None = None) -> dict[str, Any]:
+    def answer(self, verb: str, *words: str, files: bytes | None = None) -> dict[str, Any]:
         done = self.ask(verb, *words, files=files)
         assert done.returncode == 0, done.stderr.decode()
         answer: dict[str, Any] = json.loads(done.stdout)
@@ -66,9 +66,9 @@ def node(tmp_path: Path) -> Node:
 def test_a_folder_is_made_that_only_its_owner_can_look_into(node: Node) -> None:
     folder = node.prepare("job", ("secrets", "KEY=geheim"), ("run/checkpoints/a/b.pt", "1"))
     assert node.all() == ["job/plan.json", "job/run/checkpoints/a/b.pt", "job/secrets", "job/token"]
-    made_folders = (folder, folder / "run", folder / "run/checkpoints", folder / "home", node.jobs / ".cache")
-    for made in (*made_folders, node.data / "own"):
-        assert mode(made) == 0o700
+    folders = (folder, folder / "run", folder / "run/checkpoints", folder / "home", node.jobs / ".cache")
+    for path in (*folders, node.data / "own"):
+        assert mode(path) == 0o700
     for file in (folder / "plan.json", folder / "secrets", folder / "run/checkpoints/a/b.pt"):
         assert mode(file) == 0o600
     assert (folder / "secrets").read_text() == "KEY=geheim"
@@ -82,15 +82,15 @@ def test_a_name_that_is_taken_is_refused_and_left_as_it_is(node: Node) -> None:
     assert ((node.jobs / "job/node").read_text(), (node.jobs / "job/token").read_text()) == ("first", TOKEN)
 
 
-def test_only_who_made_a_folder_discards_it(node: Node) -> None:
+def test_only_the_launcher_that_created_a_folder_discards_it(node: Node) -> None:
     node.prepare("job", whose="theirs")
-    node.told("discard", "job", TOKEN)
+    node.answer("discard", "job", TOKEN)
     assert node.all() == ["job/plan.json", "job/token"]
     (node.jobs / "job/token").unlink()
-    node.told("discard", "job", "")
-    assert node.all() == ["job/plan.json"], "without a word whose it is, it is nobody's to remove"
+    node.answer("discard", "job", "")
+    assert node.all() == ["job/plan.json"], "a folder without a token belongs to nobody, so nobody removes it"
     node.prepare("ours")
-    node.told("discard", "ours", TOKEN)
+    node.answer("discard", "ours", TOKEN)
     assert not (node.jobs / "ours").exists()
 
 
@@ -105,7 +105,7 @@ def test_a_node_that_was_not_provisioned_is_told_so(tmp_path: Path) -> None:
     node = Node(tmp_path / "jobs")
     node.jobs.rmdir()
     done = node.try_to_prepare("job")
-    assert done.returncode == 3 and b"is not there; make provision makes it" in done.stderr
+    assert done.returncode == 3 and b"does not exist; make provision creates it" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -177,17 +177,17 @@ def test_root_gives_it_to_the_containers_user(node: Node) -> None:
 def test_closing_keeps_the_results_and_drops_what_only_ran(node: Node) -> None:
     folder = node.prepare("job", ("secrets", "KEY=geheim"), ("code/train.py", "x"), ("home/x", "x"))
     (folder / "run/metrics.jsonl").write_text("{}\n")
-    node.told("close", "job", files=packed(("summary.json", '{"state": "succeeded"}'), ("log", "[0] a\n")))
+    node.answer("close", "job", files=packed(("summary.json", '{"state": "succeeded"}'), ("log", "[0] a\n")))
     kept = ["collected", "log", "plan.json", "run/metrics.jsonl", "summary.json", "token"]
     assert node.all() == [f"job/{name}" for name in kept]
     assert not (folder / "home").exists()
-    told = node.told("jobs")["jobs"]["job"]
-    assert (told["collected"], told["summary"]) == (True, {"state": "succeeded"})
+    job = node.answer("jobs")["jobs"]["job"]
+    assert (job["collected"], job["summary"]) == (True, {"state": "succeeded"})
 
 
 def test_what_is_not_there_is_closed_marked_and_discarded_without_a_word(node: Node) -> None:
     for words in (("close", "job"), ("mark", "job", "stopped"), ("discard", "job", TOKEN)):
-        assert node.told(*words) == {}
+        assert node.answer(*words) == {}
     assert node.all() == []
 
 
@@ -196,8 +196,8 @@ def test_a_code_folder_that_is_a_link_is_unlinked_and_not_followed(node: Node, t
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/file").touch()
     (folder / "code").symlink_to(tmp_path / "theirs")
-    node.told("close", "job")
-    assert (tmp_path / "theirs/file").exists() and node.told("jobs")["jobs"]["job"]["collected"]
+    node.answer("close", "job")
+    assert (tmp_path / "theirs/file").exists() and node.answer("jobs")["jobs"]["job"]["collected"]
 
 
 def test_jobs_are_told_of(node: Node) -> None:
@@ -205,22 +205,22 @@ def test_jobs_are_told_of(node: Node) -> None:
     (folder / "run/metrics.jsonl").write_text(
         '{"step": 1}\n{"step": 7, "loss": 1}\n{"kind": "event"}\nnull\n{"step": 9'
     )
-    node.told("mark", "one", "stopped")
+    node.answer("mark", "one", "stopped")
     node.prepare("two")
     (node.jobs / "a file").touch()
     (node.jobs / "lost+found").mkdir()
-    told = node.told("jobs")
-    assert list(told["jobs"]) == ["one", "two"], "and not .cache, nor what is no job's"
-    assert (told["jobs"]["one"]["node"], told["jobs"]["two"]["node"]) == ("gpu-1", "")
-    one, two = told["jobs"]["one"], told["jobs"]["two"]
-    assert abs(told["time"] - one["made_at"]) < 600 and abs(told["time"] - time.time()) < 600
+    answer = node.answer("jobs")
+    assert list(answer["jobs"]) == ["one", "two"], "and not .cache, nor what is no job's"
+    assert (answer["jobs"]["one"]["node"], answer["jobs"]["two"]["node"]) == ("gpu-1", "")
+    one, two = answer["jobs"]["one"], answer["jobs"]["two"]
+    assert abs(answer["time"] - one["made_at"]) < 600 and abs(answer["time"] - time.time()) < 600
     assert (one["last"], one["stopped"], one["collected"], one["summary"]) == (
         {"step": 7, "loss": 1},
         True,
         False,
         None,
     )
-    assert abs(told["time"] - two.pop("made_at")) < 600
+    assert abs(answer["time"] - two.pop("made_at")) < 600
     assert two == {"node": "", "collected": False, "stopped": False, "summary": None, "last": None}
 
 
@@ -229,40 +229,40 @@ def test_metrics_that_are_no_file_are_not_opened(node: Node, tmp_path: Path) -> 
     os.mkfifo(node.prepare("pipe") / "run/metrics.jsonl")
     (node.prepare("link") / "run/metrics.jsonl").symlink_to(tmp_path / "theirs")
     (node.prepare("folder") / "run/metrics.jsonl").mkdir()
-    told = node.told("jobs")["jobs"]
-    assert {name: each["last"] for name, each in told.items()} == {"pipe": None, "link": None, "folder": None}
+    answer = node.answer("jobs")["jobs"]
+    assert {name: each["last"] for name, each in answer.items()} == {"pipe": None, "link": None, "folder": None}
 
 
 def test_only_whole_numbers_are_steps(node: Node) -> None:
     path = node.prepare() / "run/metrics.jsonl"
     path.write_text('{"step": 3}\n' + "".join(f'{{"step": {step}}}\n' for step in ("null", '"4"', "5.5", "true", "[]")))
-    assert node.told("jobs")["jobs"]["job"]["last"] == {"step": 3}
+    assert node.answer("jobs")["jobs"]["job"]["last"] == {"step": 3}
 
 
 def test_of_long_metrics_only_the_end_is_read(node: Node) -> None:
     folder = node.prepare()
     (folder / "run/metrics.jsonl").write_text('{"step": 1}\n' + '{"kind": "event"}\n' * 10_000)
-    assert node.told("jobs")["jobs"]["job"]["last"] is None
+    assert node.answer("jobs")["jobs"]["job"]["last"] is None
     (folder / "run/metrics.jsonl").write_text('{"kind": "event"}\n' * 10_000 + '{"step": 2}\n')
-    assert node.told("jobs")["jobs"]["job"]["last"] == {"step": 2}
+    assert node.answer("jobs")["jobs"]["job"]["last"] == {"step": 2}
 
 
 def test_a_summary_that_is_no_json_is_none(node: Node) -> None:
     (node.prepare() / "summary.json").write_text("{")
-    assert node.told("jobs")["jobs"]["job"]["summary"] is None
+    assert node.answer("jobs")["jobs"]["job"]["summary"] is None
 
 
 def test_without_a_folder_there_are_no_jobs(tmp_path: Path) -> None:
     node = Node(tmp_path / "jobs")
     node.jobs.rmdir()
-    assert node.told("jobs")["jobs"] == {}
+    assert node.answer("jobs")["jobs"] == {}
 
 
 def test_the_last_ten_whose_results_were_fetched_are_kept_and_all_others(node: Node) -> None:
     for number in range(13):
         node.prepare(f"job{number:02}")
         if number != 0:  # its results were never fetched
-            node.told("close", f"job{number:02}")
+            node.answer("close", f"job{number:02}")
             os.utime(node.jobs / f"job{number:02}/collected", (number, number))
     node.prepare("new")
     kept = sorted(path.name for path in node.jobs.iterdir())

@@ -34,7 +34,7 @@ def environment(code: str, *arguments: str, **extra: str) -> dict[str, str]:
 
 
 def run(code: str, *arguments: str, **extra: str) -> tuple[int, list[bytes], dict[str, object]]:
-    """Exit code (negative: signal), the program's lines, the closing event."""
+    """Run a rank; return its exit code (negative: signal), the program's lines, the closing event."""
     done = subprocess.run(RANK, env=environment(code, *arguments, **extra), stdout=subprocess.PIPE, timeout=30)
     items = list(StreamReader().feed(done.stdout))
     assert all(item.rank == 3 for item in items)
@@ -57,7 +57,7 @@ def test_a_program_with_processes_of_its_own_has_a_port_for_them() -> None:
 
 
 def test_words_that_are_no_utf_8_arrive_too() -> None:
-    """An engine keeps no such bytes in a container's environment."""
+    """An engine doesn't keep such bytes in a container's environment."""
     words = encoded(shlex.join([os.fsdecode(b"\xff'\xc3"), "a b"]))
     assert words.isascii()
     _, lines, _ = run("import os, sys; print([os.fsencode(each) for each in sys.argv[1:]])", RINGMASTER_ARGUMENTS=words)
@@ -72,7 +72,7 @@ def test_words_that_are_no_utf_8_arrive_too() -> None:
 def test_words_come_back_as_they_were(content: bytes) -> None:
     words = os.fsdecode(content)
     assert decoded(encoded(words)) == words
-    encoded(words).encode()  # or an engine would spoil it
+    encoded(words).encode()  # otherwise an engine would corrupt it
 
 
 def test_ordinary_words_stay_readable() -> None:

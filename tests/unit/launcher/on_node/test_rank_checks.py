@@ -1,4 +1,4 @@
-"""What a rank's parent does before its program starts: secrets are handed over and kept, GPUs are looked for."""
+"""What a rank's parent does before its program starts: it passes secrets on and hides them, and looks for GPUs."""
 
 import ctypes
 import os
@@ -24,7 +24,7 @@ SEES_SECRETS = "import os, sys; print('TOKEN' in os.environ, 'RINGMASTER_SECRETS
 
 
 def run(code: str, **extra: str) -> tuple[int, list[bytes], dict[str, Any], bytes]:
-    """Exit code, the program's lines, the closing event, all bytes."""
+    """Run a rank; return its exit code, the program's lines, the closing event, all bytes."""
     environment = {
         **os.environ,
         "RANK": "0",
@@ -90,9 +90,11 @@ class TestSecretsFile:
         of_the_parent = "import os; print(os.environ['TOKEN'] in open(f'/proc/{os.getppid()}/environ').read())"
         assert run(of_the_parent, RINGMASTER_SECRETS=path)[1] == [b"False"]
         error_file = "import os; print(os.environ.get('TORCHELASTIC_ERROR_FILE'))"
-        told = {"TORCHELASTIC_ERROR_FILE": "/errors"}
-        assert run(error_file, RINGMASTER_SECRETS=path, **told)[1] == [b"None"], "torchrun prints what stands there"
-        assert run(error_file, **told)[1] == [b"/errors"]
+        variables = {"TORCHELASTIC_ERROR_FILE": "/errors"}
+        assert run(error_file, RINGMASTER_SECRETS=path, **variables)[1] == [b"None"], (
+            "torchrun prints the content of that file"
+        )
+        assert run(error_file, **variables)[1] == [b"/errors"]
         length = "import os; print(len(os.environb[b'TOKEN']))"
         assert run(length, RINGMASTER_SECRETS=path)[1] == [b"15"]
 
@@ -121,7 +123,7 @@ class TestMasking:
             )
         )
         _, lines, _, output = run(code, RINGMASTER_SECRETS=path)
-        # Three characters are too few to be masked: they would be in every other word.
+        # Three characters are too few to be masked: they would occur in every other word.
         assert lines[:4] == [b"a***b***", b"***", b"xyz", b"***"]
         assert lines[4:] == [b"x" * 3997 + b"***", b"bar ***", b"*** at the end"]
         assert b"hunter2" not in output
@@ -148,12 +150,12 @@ class TestMasking:
                 start = end
             lines += [mask(line) for line in splitter.finish()]
         assert not any(b"secret" in line for line in lines)
-        if b"\r" not in text:  # which thins lines out
+        if b"\r" not in text:  # \r thins lines out
             assert b"".join(lines) == b"".join(map(mask, text.split(b"\n")))
 
 
 class FakeCuda:
-    """libcuda as ctypes shows it."""
+    """libcuda, as ctypes presents it."""
 
     def __init__(self, count: int, version: int, init: int = 0) -> None:
         self.count, self.version, self.init = count, version, init
@@ -177,58 +179,58 @@ class FakeCuda:
         return 0
 
 
-def asked(planned: int, cuda: str = "13.0", **extra: str) -> dict[str, str]:
+def with_gpus(planned: int, cuda: str = "13.0", **extra: str) -> dict[str, str]:
     base = {"RINGMASTER_CHECK_GPUS": "1", "RINGMASTER_GPUS": str(planned), "RINGMASTER_CUDA": cuda, "LOCAL_RANK": "0"}
     return base | extra
 
 
 class TestGpus:
     @pytest.mark.parametrize(
-        ("cuda", "found"),
+        ("cuda", "expected"),
         [
             (FakeCuda(count=2, version=13020), (2, 13020)),
             (FakeCuda(count=0, version=13000, init=100), (0, 13000, "cuInit: CUDA_ERROR_NO_DEVICE")),
             (FakeCuda(count=0, version=13000, init=12345), (0, 13000, "cuInit: 12345")),
             (OSError("libcuda.so.1: cannot open shared object file: No such file or directory"),
-             (0, 0, "libcuda.so.1 is not there")),
+             (0, 0, "there is no libcuda.so.1")),
             (OSError("libcuda.so.1: file too short"), (0, 0, "libcuda.so.1: file too short")),
         ],
     )  # fmt: skip
-    def test_libcuda_is_asked(self, monkeypatch: pytest.MonkeyPatch, cuda: Any, found: tuple[Any, ...]) -> None:
+    def test_libcuda_is_asked(self, monkeypatch: pytest.MonkeyPatch, cuda: Any, expected: tuple[Any, ...]) -> None:
         def load(name: str) -> Any:
             if isinstance(cuda, OSError):
                 raise cuda
             return cuda
 
         monkeypatch.setattr(ctypes, "CDLL", load)
-        assert look_for_gpus()[: len(found)] == found
+        assert look_for_gpus()[: len(expected)] == expected
 
     @pytest.mark.parametrize(
-        ("environment", "seen", "driver", "says"),
+        ("environment", "count", "driver", "reason"),
         [
-            (asked(2), 2, 13000, None),
-            (asked(2), 4, 13020, None),
-            (asked(2, cuda=""), 2, 11000, None),
-            (asked(2), 0, 0, "2 GPU(s) are planned for this node, the container sees none (why): "),
-            (asked(2), 1, 13000, "2 GPU(s) are planned for this node, the container sees 1: "),
-            (asked(2, cuda="13.2"), 2, 12040, "the image is made for CUDA 13.2, the driver of this node knows only "
+            (with_gpus(2), 2, 13000, None),
+            (with_gpus(2), 4, 13020, None),
+            (with_gpus(2, cuda=""), 2, 11000, None),
+            (with_gpus(2), 0, 0, "2 GPU(s) are planned for this node, the container sees none (why): "),
+            (with_gpus(2), 1, 13000, "2 GPU(s) are planned for this node, the container sees 1: "),
+            (with_gpus(2, cuda="13.2"), 2, 12040, "the image is made for CUDA 13.2, the driver of this node knows only "
              "CUDA 12.4: "),
-            (asked(2, cuda="12.8"), 2, 12040, None),
+            (with_gpus(2, cuda="12.8"), 2, 12040, None),
         ],
     )  # fmt: skip
     def test_what_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], seen: int, driver: int, says: str | None
+        self, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], count: int, driver: int, reason: str | None
     ) -> None:
-        monkeypatch.setattr(rank, "look_for_gpus", lambda: (seen, driver, "why"))
+        monkeypatch.setattr(rank, "look_for_gpus", lambda: (count, driver, "why"))
         problem = gpu_problem(environment)
-        assert problem is None if says is None else str(problem).startswith(says)
-        assert says is None or "GPUS=0" in str(problem)
+        assert problem is None if reason is None else str(problem).startswith(reason)
+        assert reason is None or "GPUS=0" in str(problem)
 
     @pytest.mark.parametrize(
         "environment",
         [
-            asked(0),
-            asked(2, RINGMASTER_CHECK_GPUS="0"),
+            with_gpus(0),
+            with_gpus(2, RINGMASTER_CHECK_GPUS="0"),
             {"LOCAL_RANK": "0", "RINGMASTER_GPUS": "2"},
             {"LOCAL_RANK": "0"},
         ],
@@ -239,15 +241,15 @@ class TestGpus:
 
     def test_a_look_that_crashes_is_a_refusal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rank, "look_for_gpus", lambda: os.kill(os.getpid(), signal.SIGKILL))
-        assert "none (libcuda.so.1 failed)" in str(gpu_problem(asked(1)))
+        assert "none (libcuda.so.1 failed)" in str(gpu_problem(with_gpus(1)))
 
     def test_a_refused_program_is_not_started(self) -> None:
-        code, lines, end, _ = run("print('started')", **asked(99))
+        code, lines, end, _ = run("print('started')", **with_gpus(99))
         assert (code, end["event"], end["exit_code"], end["refused"]) == (3, "exited", 3, True)
         assert len(lines) == 1 and lines[0].startswith(b"99 GPU(s) are planned for this node, the container sees ")
 
     def test_every_rank_is_refused_and_one_says_why(self) -> None:
-        code, lines, end, _ = run("print('started')", **asked(99, LOCAL_RANK="1"))
+        code, lines, end, _ = run("print('started')", **with_gpus(99, LOCAL_RANK="1"))
         assert (code, end["event"], end["exit_code"], end["refused"]) == (3, "exited", 3, True)
         assert lines == [b"not started: see the node's first rank"]
 
@@ -260,12 +262,12 @@ class TestGpus:
             "int cuInit(unsigned flags) { return flags; }\n"
             "int cuDeviceGetCount(int *n) { *n = 3; return 0; }\n"
         )
-        made = ["-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "cuda.c")]
-        subprocess.run([compiler, *made], check=True)
+        options = ["-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "cuda.c")]
+        subprocess.run([compiler, *options], check=True)
         there = {"LD_LIBRARY_PATH": str(tmp_path)}
-        code, lines, _, _ = run("print('started')", **asked(3, cuda="12.8"), **there)
+        code, lines, _, _ = run("print('started')", **with_gpus(3, cuda="12.8"), **there)
         assert (code, lines) == (0, [b"started"])
-        code, lines, end, _ = run("print('started')", **asked(3), **there)
+        code, lines, end, _ = run("print('started')", **with_gpus(3), **there)
         assert (code, end.get("refused")) == (3, True) and b"knows only CUDA 12.4" in lines[0]
-        code, lines, _, _ = run("print('started')", **asked(4, cuda="12.8"), **there)
+        code, lines, _, _ = run("print('started')", **with_gpus(4, cuda="12.8"), **there)
         assert code == 3 and b"the container sees 3" in lines[0]

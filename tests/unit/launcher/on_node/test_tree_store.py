@@ -1,4 +1,4 @@
-"""The node's side of trees: run as on a node, from its source alone."""
+"""The store of code and data on a node; the program runs as it does there, from its source alone."""
 
 import ast
 import fcntl
@@ -37,7 +37,7 @@ def inside(folder: Path) -> list[str]:
 
 
 def node(*words: object, stdin: bytes) -> tuple[int, dict[str, Any]]:
-    """Exit code and last message."""
+    """Run the program; return its exit code and last message."""
     command = [sys.executable, "-IS", "-c", SOURCE, *map(str, words)]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=60)
     assert done.stderr == b"", done.stderr.decode()
@@ -49,7 +49,7 @@ def test_it_stands_alone_on_an_old_python() -> None:
     names = {alias.name for each in ast.walk(module) if isinstance(each, ast.Import) for alias in each.names}
     names |= {str(each.module) for each in ast.walk(module) if isinstance(each, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
-    assert SOURCE.isascii()  # Python refuses other words of a command line where the locale is C
+    assert SOURCE.isascii()  # with the locale C, Python accepts no other words on its command line
     assert len(SOURCE) < 100_000  # it is one word of a command line: Linux takes 128 KiB
 
 
@@ -127,21 +127,21 @@ def test_an_unchanged_tree_is_built_in_one_call_and_is_a_copy(tmp_path: Path) ->
 def test_root_gives_the_copy_to_the_job(tmp_path: Path) -> None:
     entries = [file("a/b", b"x"), Entry("a/ln", PLAIN, link="b")]
     node("make", tmp_path / ".code", tmp_path / "j/code", "10001:10002", stdin=block(manifest_of(entries)) + blob(b"x"))
-    found = [os.lstat(tmp_path / "j/code" / name) for name in ("", "a", "a/b", "a/ln")]
-    assert {(each.st_uid, each.st_gid) for each in found} == {(10001, 10002)}
+    statuses = [os.lstat(tmp_path / "j/code" / name) for name in ("", "a", "a/b", "a/ln")]
+    assert {(each.st_uid, each.st_gid) for each in statuses} == {(10001, 10002)}
     assert (tmp_path / "j").stat().st_uid == 0
 
 
 def test_what_arrives_damaged_or_in_part_is_not_kept(tmp_path: Path) -> None:
     store, target, manifest = tmp_path / ".code", tmp_path / "j/code", block(manifest_of([file("a", b"right")]))
-    code, said = node("make", store, target, "", stdin=manifest + blob(b"right").replace(b"\nright", b"\nwrong"))
-    assert (code, said) == (1, {"error": "'a' changed while it was sent; try again"})
-    code, said = node("make", store, target, "", stdin=manifest + blob(b"right")[:-1])
-    assert (code, said) == (1, {"error": "the connection ended early"})
-    code, said = node("make", store, target, "", stdin=manifest + blob(b"another"))
-    assert (code, said) == (1, {"error": "a blob that is not of the tree"})
-    code, said = node("make", store, target, "", stdin=manifest[:-1])
-    assert (code, said) == (1, {"error": "the connection ended early"})
+    code, message = node("make", store, target, "", stdin=manifest + blob(b"right").replace(b"\nright", b"\nwrong"))
+    assert (code, message) == (1, {"error": "'a' changed while it was sent; try again"})
+    code, message = node("make", store, target, "", stdin=manifest + blob(b"right")[:-1])
+    assert (code, message) == (1, {"error": "the connection ended early"})
+    code, message = node("make", store, target, "", stdin=manifest + blob(b"another"))
+    assert (code, message) == (1, {"error": "a blob that is not of the tree"})
+    code, message = node("make", store, target, "", stdin=manifest[:-1])
+    assert (code, message) == (1, {"error": "the connection ended early"})
     assert inside(store / "blobs") == []
     (store / "blobs" / sha256(b"right")).write_bytes(b"")  # as after a power cut
     assert node("make", store, target, "", stdin=manifest)[1] == {"missing": [sha256(b"right")]}
@@ -152,8 +152,8 @@ def test_a_copy_that_is_there_is_not_touched(tmp_path: Path) -> None:
     target = tmp_path / "j/code"
     target.mkdir(parents=True)
     (target / "results").touch()
-    code, said = node("make", tmp_path / ".code", target, "", stdin=block(manifest_of([file("a", b"")])) + blob(b""))
-    assert (code, said["errno"], said["path"]) == (1, "EEXIST", str(target))
+    code, message = node("make", tmp_path / ".code", target, "", stdin=block(manifest_of([file("a", b"")])) + blob(b""))
+    assert (code, message["errno"], message["path"]) == (1, "EEXIST", str(target))
     assert inside(target) == ["results"]
 
 
@@ -167,7 +167,7 @@ def test_blobs_long_unused_go_once_a_day(tmp_path: Path) -> None:
     node("make", store, tmp_path / "2/code", "", stdin=manifest)
     assert (blobs / sha256(b"unused")).exists()
     os.utime(store / "lock", (old, old))
-    with (store / "lock").open() as lock:  # someone else builds
+    with (store / "lock").open() as lock:  # somebody else is building
         fcntl.flock(lock, fcntl.LOCK_SH)
         node("make", store, tmp_path / "3/code", "", stdin=manifest)
         assert (blobs / sha256(b"unused")).exists()
@@ -187,15 +187,15 @@ def piece(path: str, offset: int = 0, data: bytes | None = None) -> bytes:
 
 
 def wanted(own: Path) -> list[list[int]]:
-    code, said = node("want", own, HASH, stdin=block(MANIFEST))
+    code, message = node("want", own, HASH, stdin=block(MANIFEST))
     assert code == 0
-    return [[PATHS[index], offset] for index, offset in said["wanted"]]
+    return [[PATHS[index], offset] for index, offset in message["wanted"]]
 
 
 def whole(own: Path) -> bool:
-    found = own / HASH
-    assert not found.exists() or all((found / path).read_bytes() == data for path, data in DATA.items())
-    return found.exists() and node("have", own, HASH, stdin=b"")[1]["complete"]
+    data = own / HASH
+    assert not data.exists() or all((data / path).read_bytes() == content for path, content in DATA.items())
+    return data.exists() and node("have", own, HASH, stdin=b"")[1]["complete"]
 
 
 def test_data_is_taken_and_closed(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_data_is_taken_and_closed(tmp_path: Path) -> None:
     assert modes == [0o700, 0o755, 0o755, 0o444]
     assert inside(own / HASH / "set/empty") == []
     assert node("want", own, HASH, stdin=block(MANIFEST)) == (0, {"complete": True, "wanted": []})
-    assert node("take", own, HASH, stdin=block(MANIFEST)) == (0, {"complete": True})  # the second of two at once
+    assert node("take", own, HASH, stdin=block(MANIFEST)) == (0, {"complete": True})  # as the second of two at once
 
 
 def test_data_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
@@ -232,16 +232,16 @@ def test_data_that_is_not_right_is_wanted_again(tmp_path: Path) -> None:
     (part / "set/a").write_bytes(b"z" * 100)
     (part / "set/none").write_bytes(b"too long")
     assert wanted(own) == [["set/a", 100], ["set/none", 0], ["set/sub/b", 0]]
-    code, said = node("take", own, HASH, stdin=block(MANIFEST) + piece("set/a", 100))
-    assert (code, said) == (1, {"error": "'set/a' changed while it was sent; try again"})
+    code, message = node("take", own, HASH, stdin=block(MANIFEST) + piece("set/a", 100))
+    assert (code, message) == (1, {"error": "'set/a' changed while it was sent; try again"})
     assert wanted(own)[0] == ["set/a", 0]
-    code, said = node("take", own, HASH, stdin=block(MANIFEST) + piece("set/a", 7))
-    assert (code, said) == (1, {"error": "'set/a' is not as long as it was a moment ago; try again"})
-    code, said = node("take", own, HASH, stdin=block(MANIFEST) + piece("set/a") + tree_store.END)
+    code, message = node("take", own, HASH, stdin=block(MANIFEST) + piece("set/a", 7))
+    assert (code, message) == (1, {"error": "'set/a' is not as long as it was a moment ago; try again"})
+    code, message = node("take", own, HASH, stdin=block(MANIFEST) + piece("set/a") + tree_store.END)
     assert code == 1
     assert not whole(own)
-    code, said = node("take", own, HASH, stdin=block(MANIFEST.replace(b"set/a", b"set/c")))
-    assert (code, said) == (1, {"error": "the manifest is not that of the tree"})
+    code, message = node("take", own, HASH, stdin=block(MANIFEST.replace(b"set/a", b"set/c")))
+    assert (code, message) == (1, {"error": "the manifest is not that of the tree"})
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -303,14 +303,14 @@ def test_a_node_fetches_from_another(tmp_path: Path, ssh: Path) -> None:
 def test_a_source_that_fails_is_told_from_a_node_that_fails(
     tmp_path: Path, ssh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, said = fetch(tmp_path)
-    assert (code, said["source"]) == (1, True)
-    assert "No such file" in said["error"]
+    code, message = fetch(tmp_path)
+    assert (code, message["source"]) == (1, True)
+    assert "No such file" in message["error"]
     ssh.write_text("#!/bin/sh\necho 'node1: Permission denied' >&2\nexit 255\n")
     assert fetch(tmp_path) == (1, {"error": "node1: Permission denied", "source": True})
     monkeypatch.setenv("PATH", str(tmp_path))
     assert fetch(tmp_path) == (1, {"error": "ssh: No such file or directory", "source": True})
     (tmp_path / "to").rename(tmp_path / "moved")
     (tmp_path / "to").touch()
-    code, said = fetch(tmp_path)
-    assert (code, said["errno"], "source" in said) == (1, "ENOTDIR", False)
+    code, message = fetch(tmp_path)
+    assert (code, message["errno"], "source" in message) == (1, "ENOTDIR", False)

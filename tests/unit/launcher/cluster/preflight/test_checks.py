@@ -1,76 +1,78 @@
-"""What keeps a job from starting, and what is only said: named per node, with the way to mend it."""
+"""What keeps a job from starting, and what only warns: named for each node, with the way to fix it."""
 
 from dataclasses import replace
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster.preflight.checks import Asked, Candidate, Report, free_port, judge, rows
-from launcher.cluster.preflight.gpus import GpuChoice, JobThere, choose, promised_gpus
-from launcher.cluster.preflight.image import names_there
-from launcher.cluster.preflight.node_facts import Folder
-from launcher.cluster.preflight.requirements import Wanted
+from launcher.base.errors import ExitCode
+from launcher.cluster.preflight import checks
+from launcher.cluster.preflight.checks import run_checks
+from launcher.cluster.preflight.findings import Candidate, JobNeeds, Report, rows
+from launcher.cluster.preflight.gpus import GpuChoice, JobOnNode, choose_gpus, promised_gpus
+from launcher.cluster.preflight.image import image_names
+from launcher.cluster.preflight.probe_answer import Folder
+from launcher.cluster.preflight.requirements import Requirements
 from launcher.image.labels import ImageFacts, from_engine
-from launcher.job import rendezvous
-from tests.support.probe_answers import TOLD, host, look
+from tests.support.probe_answers import ANSWER, answer, host
 
 LABELS = {"ringmaster.trainer": "t1", "ringmaster.cuda": "13.2", "ringmaster.packages": '{"torch": "2.15.0"}'}
 IMAGE = ImageFacts(id="sha256:i", digests=frozenset({"sha256:d"}), architecture="amd64", labels=LABELS)
-ASKED = Asked(image="sha256:r", trainer="t1")
-GPU: dict[str, Any] = TOLD["gpus"][0]
+NEEDS = JobNeeds(image="sha256:r", trainer="t1")
+GPU: dict[str, Any] = ANSWER["gpus"][0]
 
 
-def candidate(name: str = "node1", settings: dict[str, Any] | None = None, **told: Any) -> Candidate:
-    """A node that is ready but for what `told` says; each has an address of its own."""
-    here, seen = host(name, **settings or {}), look(**told)
-    if "interfaces" not in told:
+def candidate(name: str = "node1", settings: dict[str, Any] | None = None, **fields: Any) -> Candidate:
+    """Return a node that passes every check except for what `fields` change; each has an address of its own."""
+    here, probed = host(name, **settings or {}), answer(**fields)
+    if "interfaces" not in fields:
         number = name.removeprefix("node")
         mine = [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}]
-        seen = look(**{**told, "interfaces": mine})
-    return Candidate(host=here, look=seen, choice=choose(seen, (), "all", promised_gpus(here)), image=IMAGE)
+        probed = answer(**{**fields, "interfaces": mine})
+    return Candidate(host=here, answer=probed, choice=choose_gpus(probed, (), "all", promised_gpus(here)), image=IMAGE)
 
 
-def problems(*candidates: Candidate, asked: Asked = ASKED) -> list[str]:
-    return [str(problem) for problem in judge(candidates, asked).problems]
+def problems(*candidates: Candidate, needs: JobNeeds = NEEDS) -> list[str]:
+    return [str(problem) for problem in run_checks(candidates, needs).problems]
 
 
-def warnings(*candidates: Candidate, asked: Asked = ASKED) -> list[str]:
-    report = judge(candidates, asked)
+def warnings(*candidates: Candidate, needs: JobNeeds = NEEDS) -> list[str]:
+    report = run_checks(candidates, needs)
     assert report.problems == ()
     return [str(warning) for warning in report.warnings]
 
 
-def test_ready_nodes() -> None:
-    ready = [candidate("node1"), candidate("node2")]
-    report = judge(ready, ASKED)
+def test_nodes_that_pass_every_check() -> None:
+    nodes = [candidate("node1"), candidate("node2")]
+    report = run_checks(nodes, NEEDS)
     assert report == Report(problems=(), warnings=())
-    assert [(row.name, row.state) for row in rows(ready, report)] == [("node1", "ok"), ("node2", "ok")]
+    assert [(row.name, row.state) for row in rows(nodes, report)] == [("node1", "ok"), ("node2", "ok")]
 
 
 class TestProvisioning:
     def test_a_node_that_nobody_has_prepared(self) -> None:
         folder = {"path": "/jobs", "there": False, "writable": False, "free": None}
         (only,) = problems(candidate(comm_env=None, job_dir=folder))
-        assert only == "node1: it is not provisioned: `make provision` (not there: /etc/ringmaster/comm.env, /jobs)"
+        assert only == "node1: it is not provisioned: `make provision` (missing: /etc/ringmaster/comm.env, /jobs)"
 
     def test_a_folder_of_somebody_elses(self) -> None:
         folder = {"path": "/data", "there": True, "writable": False, "free": 10**12}
         (only,) = problems(candidate(data_dir=folder))
-        assert "/data can't be written by ops: `make provision TAGS=job_folders`" in only
+        assert "ops can't write to /data: `make provision TAGS=job_folders`" in only
 
     @pytest.mark.parametrize(("free", "refused"), [(10**9 - 1, True), (10**9, False), (5 * 10**9 - 1, False)])
     def test_room(self, free: int, refused: bool) -> None:
         node = candidate()
         node = replace(
-            node, look=replace(node.look, job_dir=Folder(path="/jobs", there=True, writable=True, free=free))
+            node, answer=replace(node.answer, job_dir=Folder(path="/jobs", there=True, writable=True, free=free))
         )
-        report = judge([node], ASKED)
+        report = run_checks([node], NEEDS)
         assert bool(report.problems) == refused
-        said = report.problems or report.warnings
-        assert "/jobs has " in said[0].what
-        assert "GB free" in said[0].what
+        findings = report.problems or report.warnings
+        assert "/jobs has " in findings[0].what
+        assert "GB free" in findings[0].what
 
     def test_the_clusters_interface_is_gone(self) -> None:
         (only,) = problems(candidate(settings={"interface": "ib0"}))
@@ -83,7 +85,7 @@ class TestProvisioning:
 
 class TestImage:
     def test_none_is_recorded(self) -> None:
-        report = judge([replace(candidate(), image=None)], Asked(image="", trainer="t1"))
+        report = run_checks([replace(candidate(), image=None)], JobNeeds(image="", trainer="t1"))
         assert [(one.node, "`make image`" in one.what) for one in report.problems] == [("", True)]
         assert report.error.exit_code == ExitCode.USAGE
 
@@ -104,11 +106,13 @@ class TestImage:
 
     def test_a_strangers_image_is_refused_once(self) -> None:
         nodes = [replace(candidate(f"node{number}"), image=replace(IMAGE, labels={})) for number in (1, 2)]
-        (only,) = problems(*nodes, asked=replace(ASKED, packages=Wanted(path=Path("/r.txt"), content=b"pandas")))
+        (only,) = problems(
+            *nodes, needs=replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"pandas"))
+        )
         assert "was not made by `make image`" in only
 
-    def test_an_older_trainer_is_said(self) -> None:
-        (only,) = warnings(candidate(), candidate("node2"), asked=replace(ASKED, trainer="t2"))
+    def test_an_older_trainer_is_a_warning(self) -> None:
+        (only,) = warnings(candidate(), candidate("node2"), needs=replace(NEEDS, trainer="t2"))
         assert "another trainer than this checkout: `make image`" in only
 
     def test_another_architecture(self) -> None:
@@ -116,7 +120,9 @@ class TestImage:
         assert only.startswith("node2: the image is for amd64, this node is arm64")
 
     def test_packages_that_it_lacks(self) -> None:
-        (only,) = problems(candidate(), asked=replace(ASKED, packages=Wanted(path=Path("/r.txt"), content=b"pandas")))
+        (only,) = problems(
+            candidate(), needs=replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"pandas"))
+        )
         assert only == "/r.txt asks for pandas: `make image REQUIREMENTS=/r.txt` puts it in"
 
     def test_as_the_engine_shows_it(self) -> None:
@@ -125,9 +131,9 @@ class TestImage:
         assert from_engine({**shown, "RepoDigests": None, "Config": {"Labels": None}}).labels == {}
 
     def test_a_node_that_was_handed_it_knows_it_by_another_name(self) -> None:
-        assert names_there(look(), "sha256:r") == ("sha256:r", "sha256:i", "here@sha256:n")
-        assert names_there(look(), "sha256:else") == ("sha256:else",)
-        assert names_there(look(image=None), "sha256:r") == ("sha256:r",)
+        assert image_names(answer(), "sha256:r") == ("sha256:r", "sha256:i", "here@sha256:n")
+        assert image_names(answer(), "sha256:else") == ("sha256:else",)
+        assert image_names(answer(image=None), "sha256:r") == ("sha256:r",)
 
 
 class TestGpus:
@@ -135,9 +141,9 @@ class TestGpus:
         (only,) = problems(candidate(), candidate("node2", {"gpus": 2}, gpus=[GPU]))
         assert only.startswith("node2: the inventory promises 2 GPUs (ringmaster_gpus), nvidia-smi shows 1 (0 GPU-a)")
 
-    def test_it_is_only_said_to_whoever_chose_from_the_rest(self) -> None:
+    def test_it_only_warns_if_the_user_chose_from_the_rest(self) -> None:
         node = candidate(settings={"gpus": 2}, gpus=[GPU])
-        (only,) = warnings(replace(node, choice=choose(node.look, (), "1", 2)))
+        (only,) = warnings(replace(node, choice=choose_gpus(node.answer, (), "1", 2)))
         assert "the inventory promises 2 GPUs" in only
 
     def test_somebody_elses_process(self) -> None:
@@ -145,12 +151,12 @@ class TestGpus:
         (only,) = problems(candidate(gpu_processes=held))
         assert only == "node1: GPU 1 is held by python3 (pid 4242, 40000 MiB): end it, or choose other GPUs (GPUS=)"
 
-    def test_memory_that_nobody_claims_is_said(self) -> None:
+    def test_memory_that_nobody_claims_is_a_warning(self) -> None:
         (only,) = warnings(candidate(gpus=[{**GPU, "used_mib": 1025}]))
         assert "1025 MiB of GPU 0 are in use" in only
 
     @pytest.mark.parametrize(
-        ("cuda", "driver", "said"),
+        ("cuda", "driver", "reason"),
         [
             ("13.0", "580.65.06", ""),
             ("13.0", "575.57.08", "needs 580 or newer: `make image CUDA=12`, or install a newer driver"),
@@ -163,50 +169,50 @@ class TestGpus:
             ("13.0", "[N/A]", ""),
         ],
     )
-    def test_the_driver_and_the_images_cuda(self, cuda: str, driver: str, said: str) -> None:
+    def test_the_driver_and_the_images_cuda(self, cuda: str, driver: str, reason: str) -> None:
         image = replace(IMAGE, labels={**LABELS, "ringmaster.cuda": cuda})
-        found = problems(replace(candidate(gpus=[{**GPU, "driver": driver}]), image=image))
-        assert [said in one and f"its driver {driver} is too old" in one for one in found] == [True] * bool(said)
+        texts = problems(replace(candidate(gpus=[{**GPU, "driver": driver}]), image=image))
+        assert [reason in one and f"its driver {driver} is too old" in one for one in texts] == [True] * bool(reason)
 
     def test_a_driver_that_nobody_uses_may_be_old(self) -> None:
         node = candidate(gpus=[{**GPU, "driver": "418.39"}])
-        assert problems(replace(node, choice=GpuChoice(asked=True))) == []
+        assert problems(replace(node, choice=GpuChoice(by_user=True))) == []
 
-    def test_models_that_differ_are_said(self) -> None:
+    def test_models_that_differ_are_a_warning(self) -> None:
         (only,) = warnings(candidate(), candidate("node2", gpus=[{**GPU, "model": "T4"}]))
         assert only == "GPU models differ (node1: A100; node2: T4): each step waits for the slowest"
 
 
 class TestSecondJob:
     def test_is_refused_with_the_firsts_name(self) -> None:
-        (only,) = problems(replace(candidate(), jobs=(JobThere(name="swift-otter", all_gpus=True),)))
+        (only,) = problems(replace(candidate(), jobs=(JobOnNode(name="swift-otter", all_gpus=True),)))
         assert only.startswith("node1: job swift-otter runs there on all GPUs: `make status` shows it, ")
         assert "`make stop NAME=swift-otter`" in only
 
     def test_may_have_gpus_of_its_own(self) -> None:
-        node, first = candidate(), JobThere(name="swift-otter", devices=("0",))
-        second = choose(node.look, [first], "1", None)
+        node, first = candidate(), JobOnNode(name="swift-otter", devices=("0",))
+        second = choose_gpus(node.answer, [first], "1", None)
         assert problems(replace(node, choice=second, jobs=(first,))) == []
 
     def test_its_processes_are_no_strangers(self) -> None:
         held = [{"gpu": "GPU-a", "pid": 7, "name": "python3", "memory_mib": 40000}]
-        (only,) = problems(replace(candidate(gpu_processes=held), jobs=(JobThere(name="j", all_gpus=True),)))
+        (only,) = problems(replace(candidate(gpu_processes=held), jobs=(JobOnNode(name="j", all_gpus=True),)))
         assert "job j runs there" in only
 
 
 class TestBetweenNodes:
     def test_one_address_for_two_nodes(self) -> None:
         mine = [{"name": "eth1", "mtu": 1500, "addresses": ["172.17.0.1/16"]}]
-        report = judge([candidate(interfaces=mine), candidate("node2", interfaces=mine)], ASKED)
+        report = run_checks([candidate(interfaces=mine), candidate("node2", interfaces=mine)], NEEDS)
         (only,) = report.problems
         assert only.what.startswith("node1 and node2 both say that the others reach them at 172.17.0.1 (eth1, eth1)")
         assert report.error.exit_code == ExitCode.USAGE
 
-    @pytest.mark.parametrize(("ahead", "said"), [(5.0, False), (-5.0, False), (30.0, True), (-30.0, True)])
-    def test_clocks(self, ahead: float, said: bool) -> None:
-        found = warnings(candidate(), candidate("node2", time=TOLD["time"] + ahead))
+    @pytest.mark.parametrize(("ahead", "warns"), [(5.0, False), (-5.0, False), (30.0, True), (-30.0, True)])
+    def test_clocks(self, ahead: float, warns: bool) -> None:
+        texts = warnings(candidate(), candidate("node2", time=ANSWER["time"] + ahead))
         fast, slow = ("node2", "node1") if ahead > 0 else ("node1", "node2")
-        assert [one.startswith(f"{fast}: its clock is 30 s ahead of {slow}'s") for one in found] == [True] * said
+        assert [one.startswith(f"{fast}: its clock is 30 s ahead of {slow}'s") for one in texts] == [True] * warns
 
     def test_cores(self) -> None:
         (only,) = warnings(candidate(), candidate("node2", cores=2))
@@ -240,16 +246,16 @@ class TestBetweenNodes:
         assert warnings(candidate(), candidate("node2", interfaces=far)) == []
 
 
-def test_what_could_not_be_looked_at_is_said() -> None:
+def test_what_could_not_be_looked_at_is_a_warning() -> None:
     assert warnings(candidate(listening=None, troubles={"listening": "no such file"})) == [
-        "node1: its listening could not be found out: no such file"
+        "node1: the probe could not find out its listening: no such file"
     ]
 
 
 def test_all_problems_are_shown_together() -> None:
     broken = candidate("node2", {"gpus": 3}, comm_env=None)
     nodes = [candidate(), broken, replace(candidate("node3"), image=None)]
-    report = judge(nodes, ASKED)
+    report = run_checks(nodes, NEEDS)
     table = rows(nodes, report)
     assert [(row.name, row.state) for row in table] == [
         ("node1", "ok"),
@@ -257,28 +263,30 @@ def test_all_problems_are_shown_together() -> None:
         ("node2", "refused"),
         ("node3", "refused"),
     ]
-    assert str(report.error) == "node2, node3: not ready (see the table); nothing was started"
+    assert str(report.error) == "node2, node3: can't run the job (see the table); nothing was started"
     assert report.error.exit_code == ExitCode.NOT_STARTED
 
 
+def test_findings_come_node_by_node_and_those_about_all_nodes_first() -> None:
+    broken = {"comm_env": None, "gpus": None, "troubles": {"gpus": "it fails", "memory": "no such file"}}
+    nodes = [candidate("node2", {"gpus": 3}, **broken), candidate("node1", {"gpus": 3}, **broken)]
+    report = run_checks(nodes, replace(NEEDS, image=""))
+    assert [problem.node for problem in report.problems] == ["", "node2", "node2", "node1", "node1"]
+    assert [warning.node for warning in report.warnings] == ["node2", "node1"]
+
+
 def test_a_single_problem_is_the_error_itself() -> None:
-    report = judge([replace(candidate(), image=None)], ASKED)
+    report = run_checks([replace(candidate(), image=None)], NEEDS)
     assert str(report.error) == str(report.problems[0])
 
 
-def test_usage_and_an_unready_node_together_are_unready() -> None:
+def test_a_usage_error_and_a_failed_check_together_exit_as_the_check() -> None:
     node = replace(candidate(comm_env=None), image=None)
-    assert judge([node], Asked(image="", trainer="t1")).error.exit_code == ExitCode.NOT_STARTED
+    assert run_checks([node], JobNeeds(image="", trainer="t1")).error.exit_code == ExitCode.NOT_STARTED
 
 
-class TestPort:
-    def test_the_only_pair_left_is_found_wherever_the_search_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous, "PORTS", range(100, 105))
-        assert {free_port({100, 103, 104}, "node1") for _ in range(50)} == {101}
-        assert {free_port((), "node1") for _ in range(500)} == set(range(100, 105))
-
-    def test_none_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous, "PORTS", range(100, 102))
-        with pytest.raises(RingmasterError, match="every port from 100 to 101 on node1") as raised:
-            free_port({100, 101}, "node1")
-        assert raised.value.exit_code == ExitCode.NOT_STARTED
+def test_every_check_that_is_written_is_run() -> None:
+    public = {name: each for name, each in vars(checks).items() if isfunction(each) and not name.startswith("_")}
+    written = {each for each in public.values() if each.__module__ == checks.__name__} - {run_checks}
+    assert written == set(checks.CHECKS)
+    assert len(checks.CHECKS) == len(written)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.base.errors import RingmasterError
-from launcher.cluster.preflight.requirements import Wanted, find, lacking
+from launcher.cluster.preflight.requirements import Requirements, find_requirements, missing_packages
 from launcher.image.labels import ImageFacts
 from launcher.job.program import Program
 
@@ -21,7 +21,7 @@ def image(requirements: str = "", **more: str) -> ImageFacts:
 
 
 def lacks(text: str, there: ImageFacts | None = None) -> str:
-    return lacking(Wanted(path=LOCK, content=text.encode()), there or image())
+    return missing_packages(Requirements(path=LOCK, content=text.encode()), there or image())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_is_there(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("pandas\n", "asks for pandas: `make image REQUIREMENTS=/code/requirements.txt`"),
         ("torch==2.14.0\n", "torch==2.14.0 (the image has 2.15.0+cu132)"),
@@ -51,8 +51,8 @@ def test_what_is_there(text: str) -> None:
         ("-r base.txt\nwidget\n", "asks for widget:"),
     ],
 )
-def test_what_is_missing_is_named_with_the_command(text: str, said: str) -> None:
-    assert said in lacks(text)
+def test_what_is_missing_is_named_with_the_command(text: str, reason: str) -> None:
+    assert reason in lacks(text)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
     folder = tmp_path / "deep"
     folder.mkdir()
     program = Program(arguments=(), root=tmp_path, script=folder / "train.py")
-    assert find(program) is None
+    assert find_requirements(program) is None
     (tmp_path / "requirements.txt").write_text("far")
-    assert find(program) == Wanted(path=tmp_path / "requirements.txt", content=b"far")
+    assert find_requirements(program) == Requirements(path=tmp_path / "requirements.txt", content=b"far")
     (folder / "requirements.txt").write_text("near")
-    assert find(program) == Wanted(path=folder / "requirements.txt", content=b"near")
-    assert find(Program(arguments=(), root=tmp_path)) is None, "the bundled trainer's are in the image"
+    assert find_requirements(program) == Requirements(path=folder / "requirements.txt", content=b"near")
+    assert find_requirements(Program(arguments=(), root=tmp_path)) is None, "the bundled trainer's are in the image"
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "requirements.txt"
     path.symlink_to(path)
     with pytest.raises(RingmasterError, match="can't be read"):
-        find(Program(arguments=(), root=tmp_path, script=tmp_path / "train.py"))
+        find_requirements(Program(arguments=(), root=tmp_path, script=tmp_path / "train.py"))

@@ -11,14 +11,14 @@ import pytest
 from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import code, file_tree
 from launcher.cluster.transfer.code import list_code
-from launcher.cluster.transfer.file_tree import Tree, amount, describe
+from launcher.cluster.transfer.file_tree import FileTree, amount, describe
 from launcher.on_node.tree_store import parse
 
 HOSTILE = ("-rf", "a b", "q\"uo'te", "new\nline", "$(x)", "ü训练", b"\xff\xfe".decode("utf-8", "surrogateescape"))
 
 
 def write(root: Path, *names: str) -> Path:
-    """Files with their own names as content; the last one's path."""
+    """Write files with their own names as content; return the last one's path."""
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(os.fsencode(name))
@@ -38,11 +38,11 @@ def repo(tmp_path: Path) -> Path:
     return root
 
 
-def names(tree: Tree) -> list[str]:
+def names(tree: FileTree) -> list[str]:
     return [entry.path for entry in tree.entries]
 
 
-def links(tree: Tree) -> dict[str, str]:
+def links(tree: FileTree) -> dict[str, str]:
     return {entry.path: entry.link for entry in tree.entries if entry.link}
 
 
@@ -116,7 +116,7 @@ def test_looking_runs_nothing_that_a_repository_names(tmp_path: Path, repo: Path
     assert not ran.exists()
 
 
-def test_a_repository_that_git_refuses_is_said(repo: Path) -> None:
+def test_a_repository_that_git_refuses_is_a_warning(repo: Path) -> None:
     script = write(repo, "train.py")
     (repo / ".git/config").write_text("[broken")
     tree = list_code(repo, script)
@@ -130,7 +130,7 @@ def test_links_stay_inside_or_become_what_they_lead_to(tmp_path: Path, repo: Pat
     outside = write(tmp_path / "outside", "weights/w.bin", "x.py")
     write(root, "pack/module.py", "ignored", "train.py")
     (root / ".gitignore").write_text("ignored\n")
-    made = {
+    targets = {
         "pack/in": "../train.py",
         "folder": "pack",
         "absolute": str(root / "pack/module.py"),
@@ -141,27 +141,31 @@ def test_links_stay_inside_or_become_what_they_lead_to(tmp_path: Path, repo: Pat
         "lost": "../none.py",
         "circle": "circle",
     }
-    for name, target in made.items():
+    for name, target in targets.items():
         (root / name).symlink_to(target)
     tree = list_code(root, root / "train.py")
     kept = {"pack/in": "../train.py", "folder": "pack", "absolute": "pack/module.py", "round": "train.py"}
-    found = links(tree)
-    assert found.pop("circle", "circle") == "circle"  # a newer Python doesn't notice
-    assert found == {**kept, "broken": "none.py"}
+    kept_links = links(tree)
+    assert kept_links.pop("circle", "circle") == "circle"  # a newer Python doesn't notice
+    assert kept_links == {**kept, "broken": "none.py"}
     assert next(entry for entry in tree.entries if entry.path == "file").size == len("x.py")
     assert "outside" not in names(tree) and "outside/x.py" not in names(tree)
-    said = "\n".join(tree.warnings)
-    for name, what in (("outside", "a link to a folder"), ("lost", "leads nowhere"), ("broken", "which is not there")):
-        assert f"{root / name}: a link" in said and what in said
-    assert f"{root / 'file'}: a link out of {root}: the file behind it ({outside}) goes" in tree.warnings
+    warnings = "\n".join(tree.warnings)
+    for name, what in (
+        ("outside", "a link to a folder"),
+        ("lost", "a link to nothing"),
+        ("broken", "which doesn't exist"),
+    ):
+        assert f"{root / name}: a link" in warnings and what in warnings
+    assert f"{root / 'file'}: a link out of {root}: the file behind it ({outside}) travels instead" in tree.warnings
     assert parse(tree.manifest) == tree.entries
 
 
-def test_a_link_to_what_git_ignores_is_said(repo: Path) -> None:
+def test_a_link_to_what_git_ignores_is_a_warning(repo: Path) -> None:
     script = write(repo, "data/x", "train.py")
     (repo / ".gitignore").write_text("data/\n")
     (repo / "input").symlink_to("data")
-    assert list_code(repo, script).warnings == (f"{repo / 'input'}: a link to data, which is not there or ignored",)
+    assert list_code(repo, script).warnings == (f"{repo / 'input'}: a link to data, which doesn't exist or is ignored",)
 
 
 def test_a_script_behind_links(tmp_path: Path, repo: Path) -> None:

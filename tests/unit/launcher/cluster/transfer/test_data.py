@@ -7,7 +7,7 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import data as data_tree
-from launcher.cluster.transfer.file_tree import Tree
+from launcher.cluster.transfer.file_tree import FileTree
 from launcher.on_node.tree_store import parse
 
 
@@ -19,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A folder whose files have been as they are for long."""
+    """A folder whose files have not changed for a long time."""
     folder = tmp_path / "set"
     for name in ("a", "sub/b", ".git/kept", "sub/x.pyc"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of all files that are read from now on."""
+    """Collects the names of all files that are read from now on."""
     read: list[str] = []
     hashed = data_tree.hashed_entry
     monkeypatch.setattr(
@@ -40,11 +40,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def list_data(path: Path) -> Tree:
+def list_data(path: Path) -> FileTree:
     return data_tree.list_data(path, lambda text: None)
 
 
-def names(tree: Tree) -> list[str]:
+def names(tree: FileTree) -> list[str]:
     return [entry.path for entry in tree.entries]
 
 
@@ -86,11 +86,11 @@ def test_a_file_is_read_once_as_long_as_it_is_the_same(data: Path, read: list[st
     read.clear()
     assert list_data(data) == before
     assert read == []
-    (data / "a").write_text("A")  # as long, at another time
+    (data / "a").write_text("A")  # of the same size, at another time
     os.utime(data / "a", (2, 2))
     (data / "new").write_text("b")
     os.utime(data / "new", (1, 1))
-    (data / "new").replace(data / "sub/b")  # another file of the same time
+    (data / "new").replace(data / "sub/b")  # another file with the same time
     (data / ".git/kept").chmod(0o755)
     after = list_data(data)
     assert read == ["set/a", "set/sub/b"]

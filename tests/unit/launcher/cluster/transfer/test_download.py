@@ -1,4 +1,4 @@
-"""What a job writes on its node comes home: new and changed files, each whole or not. The node is a folder here."""
+"""Fetching what a job writes on its node: new and changed files, each whole or not. The node is a folder here."""
 
 import errno
 import os
@@ -9,12 +9,12 @@ from typing import Any
 import paramiko
 import pytest
 
-from launcher.cluster.transfer.download import Mirror
+from launcher.cluster.transfer.download import FolderDownload
 from tests.support.sftp import FakeSftp
 
 
 class Node:
-    """A job's run folder on its node, and its mirror here."""
+    """A job's run folder on its node, and its download here."""
 
     def __init__(self, folder: Path) -> None:
         self.run, self.here = folder / "node" / "run", folder / "runs" / "job"
@@ -22,7 +22,7 @@ class Node:
         self.here.mkdir(parents=True)
         self.client = FakeSftp()
         self.connections = 0
-        self.mirror = Mirror(remote=self._remote, source=PurePosixPath(self.run), target=self.here)
+        self.download = FolderDownload(remote=self._remote, source=PurePosixPath(self.run), target=self.here)
 
     def _remote(self) -> Any:
         self.connections += 1
@@ -36,9 +36,9 @@ class Node:
         return path
 
     def fetch(self, below: str = "", *, finished: bool = True) -> list[str]:
-        """Fetch; the files that travelled."""
+        """Fetch; return the files that travelled."""
         self.client.fetched.clear()
-        self.mirror.fetch(below, finished=finished)
+        self.download.fetch(below, finished=finished)
         return [str(Path(path).relative_to(self.run)) for path in self.client.fetched]
 
     def all_here(self) -> list[str]:
@@ -51,16 +51,16 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_of_a_file_that_grows_the_rest_is_fetched(node: Node) -> None:
-    node.mirror.grow()
+    node.download.fetch_appended()
     assert node.all_here() == []
     with (node.run / "metrics.jsonl").open("w") as file:
         for text in ('{"step": 1}\n', '{"st', 'ep": 2}\n'):
             file.write(text)
             file.flush()
-            node.mirror.grow()
+            node.download.fetch_appended()
             assert (node.here / "metrics.jsonl").read_bytes() == (node.run / "metrics.jsonl").read_bytes()
     (node.here / "metrics.jsonl").write_text("{" * 20)
-    node.mirror.grow()
+    node.download.fetch_appended()
     assert (node.here / "metrics.jsonl").read_text() == "{" * 20, "what is here is not fetched again"
 
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_that_was_removed_there_goes_here_too_but_nothing_else_does
 
 
 def test_a_folder_that_is_away_is_no_reason_to_remove_anything_here(node: Node) -> None:
-    """As after a reboot, where a disk was not mounted again."""
+    """As after a reboot, if a disk was not mounted again."""
     node.write("checkpoints/step-1.pt")
     node.fetch("checkpoints", finished=False)
     node.run.rename(node.run.with_name("elsewhere"))
@@ -121,7 +121,7 @@ TAKEN = frozenset({"plan.json", "logs", "nodes"})
 
 
 def test_what_has_a_name_that_is_ours_here_goes_aside(node: Node) -> None:
-    node.mirror.aside, node.mirror.taken = node.here / "nodes" / "node1", TAKEN
+    node.download.aside, node.download.taken = node.here / "nodes" / "node1", TAKEN
     (node.here / "plan.json").write_text("ours")
     for name in ("plan.json", "logs/mine.log", "nodes/node2/x", "tables/logs/deeper"):
         node.write(name, "theirs")
@@ -148,11 +148,11 @@ def test_a_name_that_is_none_here_stays_there_and_is_said_and_the_others_come(no
     node.client.names["hostile"] = "x" * 300
     assert "zebra" in node.fetch()
     assert node.all_here() == ["zebra"]
-    assert node.mirror.left == [f"{'x' * 300} (File name too long)"]
+    assert node.download.left_behind == [f"{'x' * 300} (File name too long)"]
     node.client.names.clear()
     node.write("hostile", "y", at=1001.0)
     node.fetch()
-    assert node.mirror.left == [], "of each fetch anew"
+    assert node.download.left_behind == [], "of each fetch anew"
 
 
 def test_what_stays_there_is_said_at_the_end_also_where_it_was_tried_before(node: Node) -> None:
@@ -165,7 +165,7 @@ def test_what_stays_there_is_said_at_the_end_also_where_it_was_tried_before(node
     node.client.before_get = unreadable
     node.fetch("checkpoints", finished=False)
     node.fetch()
-    assert node.mirror.left == ["checkpoints/step-1.pt (Permission denied)"]
+    assert node.download.left_behind == ["checkpoints/step-1.pt (Permission denied)"]
     node.client = FakeSftp()
     assert "checkpoints/step-1.pt" in node.fetch(), "and fetched where it can be"
 
@@ -179,7 +179,11 @@ def test_a_file_that_became_a_folder_stays_there_and_is_said(node: Node) -> None
     node.write("zebra")
     assert "zebra" in node.fetch()
     assert (node.here / "results").read_text() == "a file"
-    assert [each.partition(" (")[0] for each in node.mirror.left] == ["results/a.csv", "results/deep/a.csv", "table"]
+    assert [each.partition(" (")[0] for each in node.download.left_behind] == [
+        "results/a.csv",
+        "results/deep/a.csv",
+        "table",
+    ]
 
 
 def test_names_that_are_not_utf8_stay_there_and_are_said(node: Node) -> None:
@@ -187,7 +191,7 @@ def test_names_that_are_not_utf8_stay_there_and_are_said(node: Node) -> None:
     node.write("zebra")
     node.client.undecodable = "theirs"
     assert node.fetch() == ["zebra"]
-    assert node.mirror.left == ["all in theirs (names that are not UTF-8)"]
+    assert node.download.left_behind == ["all in theirs (names that are not UTF-8)"]
 
 
 def test_a_disk_that_is_full_here_is_no_trouble_of_one_file(node: Node) -> None:
@@ -198,17 +202,21 @@ def test_a_disk_that_is_full_here_is_no_trouble_of_one_file(node: Node) -> None:
     node.client.before_get = full
     with pytest.raises(OSError, match="No space left"):
         node.fetch()
-    assert (node.all_here(), node.mirror.left) == ([], [])
+    assert (node.all_here(), node.download.left_behind) == ([], [])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
 def test_metrics_that_are_no_file_are_not_opened(node: Node, tmp_path: Path, kind: str) -> None:
     path = node.run / "metrics.jsonl"
     (tmp_path / "theirs").write_text("secret")
-    made = {"pipe": lambda: os.mkfifo(path), "link": lambda: path.symlink_to(tmp_path / "theirs"), "folder": path.mkdir}
-    made[kind]()
+    create = {
+        "pipe": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to(tmp_path / "theirs"),
+        "folder": path.mkdir,
+    }
+    create[kind]()
     node.client.opened.clear()
-    node.mirror.grow()
+    node.download.fetch_appended()
     assert (node.all_here(), node.client.opened) == ([], [])
 
 
@@ -301,9 +309,9 @@ def test_a_connection_that_breaks_leaves_no_half_file_and_the_next_fetch_has_it(
 
 def test_the_connection_is_asked_for_each_time(node: Node) -> None:
     before = node.connections
-    node.mirror.grow()
-    node.mirror.grow()
+    node.download.fetch_appended()
+    node.download.fetch_appended()
     assert node.connections == before + 2
     node.client.broken = True
     with pytest.raises(paramiko.SSHException):
-        node.mirror.grow()
+        node.download.fetch_appended()

@@ -1,4 +1,4 @@
-"""Trees on their way to nodes; the nodes are folders here, their programs run for real."""
+"""Code and data on their way to nodes; the nodes are folders here, their programs run for real."""
 
 import os
 import shlex
@@ -16,12 +16,12 @@ from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import upload
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
-from launcher.cluster.transfer.file_tree import Tree
-from launcher.cluster.transfer.upload import place_code, place_data
+from launcher.cluster.transfer.file_tree import FileTree
+from launcher.cluster.transfer.upload import upload_code, upload_data
 
 
 class FakeRemote:
-    """Runs a node's programs on this machine, fed and heard as a connection does it."""
+    """Runs a node's programs on this machine, with input and output as over a connection."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -60,16 +60,16 @@ class Cluster:
         self.remotes: dict[str, Any] = {name: FakeRemote(name) for name in names}
         self.jobs = {name: str(folder / name / "jobs") for name in names}
         self.data = {name: str(folder / name / "data") for name in names}
-        self.said: list[str] = []
+        self.printed: list[str] = []
 
-    def code(self, tree: Tree, name: str) -> list[list[str]]:
-        """Place code; the verbs that took on each node."""
-        place_code(self.remotes, tree, self.jobs, name, say=self.said.append)
+    def code(self, tree: FileTree, name: str) -> list[list[str]]:
+        """Upload code; return the verbs that each node ran."""
+        upload_code(self.remotes, tree, self.jobs, name, say=self.printed.append)
         return self.verbs()
 
-    def own(self, tree: Tree) -> list[list[str]]:
-        """Place data; the verbs that took on each node."""
-        self.path = place_data(self.remotes, tree, self.data, {name: name for name in self.data}, self.said.append)
+    def own(self, tree: FileTree) -> list[list[str]]:
+        """Upload data; return the verbs that each node ran."""
+        self.path = upload_data(self.remotes, tree, self.data, {name: name for name in self.data}, self.printed.append)
         return self.verbs()
 
     def verbs(self) -> list[list[str]]:
@@ -110,7 +110,7 @@ def code(tmp_path: Path) -> Path:
     return root
 
 
-def listed(code: Path) -> Tree:
+def listed(code: Path) -> FileTree:
     return list_code(code, code / "train.py")
 
 
@@ -137,7 +137,7 @@ def test_of_a_changed_tree_only_the_changed_file_is_sent(cluster: Cluster, code:
     cluster.code(listed(code), "first")
     (code / "train.py").write_text("import pack, os")
     tree = listed(code)
-    place_code(cluster.remotes, tree, cluster.jobs, "second", say=cluster.said.append)
+    upload_code(cluster.remotes, tree, cluster.jobs, "second", say=cluster.printed.append)
     manifest = len(upload.block(tree.manifest))
     assert {remote.sent for remote in cluster.remotes.values()} == {2 * manifest + 64 + len(" 15\nimport pack, os")}
     assert (Path(cluster.jobs["node3"]) / "second/code/train.py").read_text() == "import pack, os"
@@ -161,7 +161,7 @@ def test_code_that_is_gone_on_its_way_is_an_error(cluster: Cluster, code: Path) 
 
 def test_errors_name_the_node_and_the_mending(cluster: Cluster, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.code(listed(code), "job")
-    with pytest.raises(RingmasterError, match=r"node2: .*node2/jobs/job/code: is there already; give") as raised:
+    with pytest.raises(RingmasterError, match=r"node2: .*node2/jobs/job/code: exists already; give") as raised:
         cluster.code(listed(code), "job")
     assert raised.value.exit_code == 3
     program = 'raise OSError(28, os.strerror(28), "/var/x")'
@@ -172,7 +172,7 @@ def test_errors_name_the_node_and_the_mending(cluster: Cluster, code: Path, monk
             cluster.code(listed(code), "full")
     with monkeypatch.context() as patch:
         patch.setattr(upload, "SOURCE", "import nonsense")
-        with pytest.raises(RingmasterError, match=r"node1: files can't be brought there: .*No module named 'nonsense'"):
+        with pytest.raises(RingmasterError, match=r"node1: files can't be sent there: .*No module named 'nonsense'"):
             cluster.code(listed(code), "broken")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(subprocess.Popen, "__init__", _with_shell(subprocess.Popen.__init__))
@@ -188,53 +188,53 @@ def _with_shell(start: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_data_is_sent_once_and_fetched_by_the_others(cluster: Cluster, data: Path) -> None:
-    tree = list_data(data, cluster.said.append)
+    tree = list_data(data, cluster.printed.append)
     assert cluster.own(tree) == [["have", "want", "take"], ["have", "fetch"], ["have", "fetch"]]
     assert cluster.path == f"own/{tree.hash}/my set"
     for folder in cluster.data.values():
-        assert list_data(Path(folder) / cluster.path, cluster.said.append).hash == tree.hash
+        assert list_data(Path(folder) / cluster.path, cluster.printed.append).hash == tree.hash
     assert cluster.own(tree) == [["have"]] * 3
 
 
 def test_a_single_file_is_data_too(cluster: Cluster, data: Path) -> None:
-    tree = list_data(data / "sub/a", cluster.said.append)
+    tree = list_data(data / "sub/a", cluster.printed.append)
     cluster.own(tree)
     assert (Path(cluster.data["node3"]) / cluster.path).read_bytes() == (data / "sub/a").read_bytes()
 
 
 def test_data_that_one_node_has_is_not_sent_at_all(cluster: Cluster, data: Path) -> None:
-    tree = list_data(data, cluster.said.append)
+    tree = list_data(data, cluster.printed.append)
     third = {"node3": cluster.remotes["node3"]}
-    place_data(third, tree, cluster.data, {"node3": "node3"}, cluster.said.append)
+    upload_data(third, tree, cluster.data, {"node3": "node3"}, cluster.printed.append)
     cluster.verbs()
     assert cluster.own(tree) == [["have", "fetch"], ["have", "fetch"], ["have"]]
 
 
 def test_where_nodes_do_not_reach_each_other_data_is_sent_to_each(cluster: Cluster, data: Path, ssh: Path) -> None:
     ssh.write_text("#!/bin/sh\necho 'Host key verification failed.' >&2\nexit 255\n")
-    tree = list_data(data, cluster.said.append)
+    tree = list_data(data, cluster.printed.append)
     assert cluster.own(tree)[2] == ["have", "fetch", "want", "take"]
     why = "can't fetch the data from node1 (Host key verification failed.), so it is sent there too"
-    said = [line for line in cluster.said if "can't fetch" in line]  # and not how far it is, where it takes long
-    assert sorted(said) == [f"node2: {why}", f"node3: {why}"]
-    assert list_data(Path(cluster.data["node3"]) / cluster.path, cluster.said.append).hash == tree.hash
+    lines = [line for line in cluster.printed if "can't fetch" in line]  # without progress, if it takes long
+    assert sorted(lines) == [f"node2: {why}", f"node3: {why}"]
+    assert list_data(Path(cluster.data["node3"]) / cluster.path, cluster.printed.append).hash == tree.hash
 
 
 def test_data_that_changes_on_its_way_is_an_error_and_goes_on_from_there(cluster: Cluster, data: Path) -> None:
-    tree, whole = list_data(data, cluster.said.append), (data / "sub/a").read_bytes()
+    tree, whole = list_data(data, cluster.printed.append), (data / "sub/a").read_bytes()
     (data / "sub/a").write_bytes(whole[:2_000_000])
     with pytest.raises(RingmasterError, match=r"node1: .*sub/a' changed while it was sent"):
         cluster.own(tree)
     (data / "sub/a").write_bytes(whole)
     cluster.verbs()
-    place_data(cluster.remotes, tree, cluster.data, {name: name for name in cluster.data}, cluster.said.append)
+    upload_data(cluster.remotes, tree, cluster.data, {name: name for name in cluster.data}, cluster.printed.append)
     assert cluster.remotes["node1"].sent < 2_000_000
     assert cluster.verbs()[0] == ["have", "want", "take"]
 
 
 def test_progress_is_said_once_a_second(cluster: Cluster, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, clock = list_data(data / "sub/a", cluster.said.append), iter(each / 2 for each in range(1000))
+    tree, clock = list_data(data / "sub/a", cluster.printed.append), iter(each / 2 for each in range(1000))
     monkeypatch.setattr(upload.time, "monotonic", lambda: next(clock))
-    feed = upload._Feed("node1", tree, cluster.said.append)
+    feed = upload._Feed("node1", tree, cluster.printed.append)
     assert sum(map(len, feed.pieces([(0, 0)]))) == 3_000_000 + len("0 0 3000000\n") + len(upload.END)
-    assert cluster.said == ["node1: sent 1.0 MB of 3.0 MB", "node1: sent 2.1 MB of 3.0 MB"]
+    assert cluster.printed == ["node1: sent 1.0 MB of 3.0 MB", "node1: sent 2.1 MB of 3.0 MB"]

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from lab import lab, spec
+from lab import lab
+from lab.base.place import Place
 from lab.lab import Lab
-from lab.place import Place
+from lab.nodes import spec
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lab import lab, spec
-from lab.place import Place
+from lab import lab
+from lab.base.place import Place
+from lab.nodes import spec
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 

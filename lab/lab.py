@@ -13,14 +13,17 @@ from pathlib import Path
 import docker
 from docker.models.containers import Container
 
-from lab import access, engine, gpus, host, image, making, network, node, ready, registry
-from lab.access import Door
-from lab.files import Wiring
-from lab.making import Maker
-from lab.node import SPEC_FILE, Node
-from lab.place import LABEL, NODE_LABEL, SPEC_LABEL, Place, places
-from lab.say import say, step
-from lab.spec import LabSpec, NodeSpec
+from lab import registry
+from lab.base.place import LABEL, NODE_LABEL, SPEC_LABEL, Place, places
+from lab.base.say import say, step
+from lab.host import engine, facts
+from lab.image import store
+from lab.nodes import access, gpus, network, node, ready
+from lab.nodes.access import Door
+from lab.nodes.files import Wiring
+from lab.nodes.maker import Maker, wire
+from lab.nodes.node import SPEC_FILE, Node
+from lab.nodes.spec import LabSpec, NodeSpec
 from launcher.base.errors import ExitCode, RingmasterError
 
 
@@ -37,22 +40,25 @@ class Lab:
         return self.nodes[name]
 
     def ssh(self, name: str, *command: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
-        """Run a command line as the operator would: by ssh, with the written files alone."""
+        """Run a command line as the operator would: with ssh, and with nothing but the written files."""
         return ready.ssh(self.place, name, *command, timeout=timeout)
 
 
 def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
-    """Make the lab what `spec` says: nodes that are so already stay, the others are made, made anew, or removed.
+    """Make the lab what `spec` says: nodes that fit it stay, the others are made, made anew, or removed.
 
-    Those named in `renew` are made anew in any case.
+    Nodes named in `renew` are made anew in any case.
+
+    Raises:
+        RingmasterError: there is no engine, a tool is missing, or a node does not come up.
     """
     _check_tools()
     client = engine.ensure()
-    here = host.read()
+    here = facts.read()
     with _alone():
         place.state.mkdir(parents=True, exist_ok=True)
         place.state.chmod(0o700)
-        wirings = making.wire(client, place, spec.nodes, here.mtu)
+        wirings = wire(client, place, spec.nodes, here.mtu)
         main = network.find(client, place, network.MAIN)
         assert main is not None
         maker = Maker(
@@ -61,21 +67,21 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
             host=here,
             public_key=access.provide_key(place),
             network=str(main.name),
-            images={kind: image.provide(client, "engine" if kind else "bare", here) for kind in _kinds(spec)},
+            images={kind: store.provide(client, "engine" if kind else "bare", here) for kind in _kinds(spec)},
         )
         present = _nodes(client, place)
         fresh = []
         for wanted in spec.nodes:
-            found = present.pop(wanted.name, None)
+            container = present.pop(wanted.name, None)
             stamp = maker.stamp(wanted, wirings[wanted.name])
             whole = (place.node(wanted.name) / SPEC_FILE).exists()
-            if found is not None and whole and found.labels[SPEC_LABEL] == stamp and wanted.name not in renew:
-                _wake(found)
+            if container is not None and whole and container.labels[SPEC_LABEL] == stamp and wanted.name not in renew:
+                _wake(container)
             else:
-                _remove(place, wanted.name, found)
+                _remove(place, wanted.name, container)
                 fresh.append(wanted)
-        for name, found in present.items():
-            _remove(place, name, found)
+        for name, superfluous in present.items():
+            _remove(place, name, superfluous)
         if not any(wiring.second_address for wiring in wirings.values()):
             network.remove(client, place, network.ASIDE)
         lab = _start(client, place, maker, wirings, fresh)
@@ -87,27 +93,27 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
 
 
 def down(place: Place) -> None:
-    """Remove everything of this lab: containers, networks, disks, files; with the checkout's last lab, the images."""
+    """Remove all of this lab: containers, networks, disks, files; with the checkout's last lab, also the images."""
     client = engine.connect()
     with _alone():
         try:
             if client is not None:
                 _remove_from_engine(client, place)
             elif place.state.exists():
-                say(f"no Docker engine answers: removing the files of the lab '{place.name}' only")
-        finally:  # the key goes in any case; what is left in the engine is found again by its label
+                say(f"no Docker engine answers: removing only the files of the lab '{place.name}'")
+        finally:  # the key is removed in any case; leftovers in the engine are found again by their label
             access.remove(place)
             shutil.rmtree(place.state, ignore_errors=True)
         if client is not None and not existing(client):
-            image.remove(client)
+            store.remove(client)
 
 
 def existing(client: docker.DockerClient | None) -> list[Place]:
-    """Every lab of this checkout, whole or not."""
-    found = [] if client is None else client.containers.list(all=True, filters={"label": LABEL})
+    """Return every lab of this checkout, complete or not."""
+    containers = [] if client is None else client.containers.list(all=True, filters={"label": LABEL})
     networks = [] if client is None else client.networks.list(filters={"label": LABEL})
-    labels = [one.labels[LABEL] for one in found]
-    return places([*labels, *(one.attrs["Labels"][LABEL] for one in networks)])
+    labels = [container.labels[LABEL] for container in containers]
+    return places([*labels, *(network.attrs["Labels"][LABEL] for network in networks)])
 
 
 def find(place: Place) -> Lab:
@@ -126,7 +132,7 @@ def _remove_from_engine(client: docker.DockerClient, place: Place) -> None:
     containers = client.containers.list(all=True, filters=place.filters)
     if containers:
         with step(f"removing {len(containers)} containers"):
-            _each(containers, lambda found: found.remove(force=True, v=True))
+            _each(containers, lambda container: container.remove(force=True, v=True))
     for role in (network.MAIN, network.ASIDE):
         network.remove(client, place, role)
 
@@ -152,9 +158,10 @@ def _start(
         _each(fresh, lambda spec: maker.make(spec, wirings[spec.name]))
         lab = _attach(client, place)
         new = {spec.name for spec in fresh}
-        _each(list(lab.nodes.values()), lambda found: ready.await_systemd(found, fresh=found.name in new))
-        _each([found for found in lab.nodes.values() if found.name not in new], gpus.reset)
-        access.write(place, [_door(found) for found in lab.nodes.values()])
+        nodes = list(lab.nodes.values())
+        _each(nodes, lambda one: ready.await_systemd(one, fresh=one.name in new))
+        _each([one for one in nodes if one.name not in new], gpus.reset)
+        access.write(place, [_door(one) for one in nodes])
         _each(list(lab.nodes), lambda name: ready.await_ssh(place, name))
     return lab
 
@@ -164,16 +171,17 @@ def _kinds(spec: LabSpec) -> set[bool]:
 
 
 def _nodes(client: docker.DockerClient, place: Place) -> dict[str, Container]:
-    """The nodes' containers by name, in order."""
-    found = client.containers.list(all=True, filters=place.filters)
-    nodes = [container for container in found if NODE_LABEL in container.labels]
+    """Return the nodes' containers by name, in order."""
+    containers = client.containers.list(all=True, filters=place.filters)
+    nodes = [container for container in containers if NODE_LABEL in container.labels]
     nodes.sort(key=lambda container: int(container.labels[NODE_LABEL].removeprefix("node")))
     return {container.labels[NODE_LABEL]: container for container in nodes}
 
 
 def _attach(client: docker.DockerClient, place: Place) -> Lab:
-    whole = {name: found for name, found in _nodes(client, place).items() if (place.node(name) / SPEC_FILE).exists()}
-    return Lab(place=place, nodes={name: node.of_container(found, place) for name, found in whole.items()})
+    containers = _nodes(client, place)
+    whole = [name for name in containers if (place.node(name) / SPEC_FILE).exists()]
+    return Lab(place=place, nodes={name: node.of_container(containers[name], place) for name in whole})
 
 
 def _wake(container: Container) -> None:
@@ -191,13 +199,13 @@ def _remove(place: Place, name: str, container: Container | None) -> None:
     shutil.rmtree(place.node(name), ignore_errors=True)
 
 
-def _door(found: Node) -> Door:
-    host_key = " ".join(found.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
-    return Door(name=found.name, address=found.address, port=found.spec.ssh_port, host_key=host_key)
+def _door(one: Node) -> Door:
+    host_key = " ".join(one.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
+    return Door(name=one.name, address=one.address, port=one.spec.ssh_port, host_key=host_key)
 
 
 def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]
-    """Do it to all at the same time; the first failure is raised once all have ended."""
+    """Do `action` to all items at the same time; once all have ended, raise the first failure."""
     if items:
         with ThreadPoolExecutor(len(items)) as pool:
             list(pool.map(action, items))
@@ -205,9 +213,9 @@ def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """One `up` or `down` of this checkout at a time: two would make each node twice, or remove what is being made.
+    """Let one `up` or `down` of this checkout run at a time: two would make nodes twice, or remove half-made ones.
 
-    The lock is on a folder of the source: it needs no file of its own, which `down` would have to leave or to remove.
+    The lock is on a folder of the source, so it needs no file of its own, which `down` would have to leave or remove.
     """
     folder = os.open(Path(__file__).parent, os.O_RDONLY)
     try:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import docker
 from docker.models.containers import Container
 
-from lab import command, image, network
-from lab.files import File
-from lab.host import Host
-from lab.node import Node
-from lab.place import LABEL, Place
-from lab.say import step
+from lab.base import command
+from lab.base.place import LABEL, Place
+from lab.base.say import step
+from lab.host.facts import Host
+from lab.image import store
+from lab.nodes import network
+from lab.nodes.files import File
+from lab.nodes.node import Node
 from launcher.base.errors import ExitCode, RingmasterError
 
 _LABEL = "ringmaster.lab.registry"
@@ -43,42 +45,48 @@ exec docker-registry serve /tls/config.yml
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """Where it is: for the nodes, and for this machine's engine."""
+    """Its address for the nodes, and the one for this machine's engine."""
 
     address: str
     push: str
 
 
 def up(client: docker.DockerClient, place: Place, host: Host, nodes: Iterable[Node]) -> Registry:
-    """Start it where it isn't running, and let every node trust it."""
-    found = _find(client, place)
-    if found is None:
+    """Start the registry if it isn't running, and let every node trust it.
+
+    Raises:
+        RingmasterError: it doesn't answer.
+    """
+    container = _find(client, place)
+    if container is None:
         with step("starting the registry"):
-            found = _create(client, place, host)
-    elif found.status != "running":
-        found.start()
+            container = _create(client, place, host)
+    elif container.status != "running":
+        container.start()
     deadline = time.monotonic() + _SECONDS
-    while not _answers(found):
+    while not _answers(container):
         if time.monotonic() > deadline:
-            said = " ".join(found.logs(tail=3).decode(errors="replace").split())
-            raise RingmasterError(f"the lab's registry does not answer: {said[-300:]}", exit_code=ExitCode.NOT_STARTED)
+            log = " ".join(container.logs(tail=3).decode(errors="replace").split())
+            raise RingmasterError(f"the lab's registry does not answer: {log[-300:]}", exit_code=ExitCode.NOT_STARTED)
         time.sleep(0.2)
-    registry = _describe(found, place)
-    _, certificate = command.run(found, "cat", "/tls/cert.pem")
+    registry = _describe(container, place)
+    _, certificate = command.run(container, "cat", "/tls/cert.pem")
     for node in nodes:
         node.place({f"/etc/docker/certs.d/{registry.address}/ca.crt": File(content=certificate)})
     return registry
 
 
 def down(client: docker.DockerClient, place: Place) -> None:
-    found = _find(client, place)
-    if found is not None:
-        found.remove(force=True, v=True)
+    """Remove the registry, if there is one."""
+    container = _find(client, place)
+    if container is not None:
+        container.remove(force=True, v=True)
 
 
 def find(client: docker.DockerClient, place: Place) -> Registry | None:
-    found = _find(client, place)
-    return _describe(found, place) if found is not None and found.status == "running" else None
+    """Return the registry, if it is running."""
+    container = _find(client, place)
+    return _describe(container, place) if container is not None and container.status == "running" else None
 
 
 def _find(client: docker.DockerClient, place: Place) -> Container | None:
@@ -89,7 +97,7 @@ def _find(client: docker.DockerClient, place: Place) -> Container | None:
 def _create(client: docker.DockerClient, place: Place, host: Host) -> Container:
     net, subnet = network.provide(client, place, network.MAIN, host.mtu)
     started: Container = client.containers.run(  # type: ignore[call-overload]  # the stubs lag behind: ports may be None
-        image.provide(client, "registry", host),
+        store.provide(client, "registry", host),
         ["sh", "-c", _SCRIPT],
         detach=True,
         name=f"ringmaster-{place.label}-registry",

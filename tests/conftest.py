@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from lab import engine
+from lab.host import engine
 from tests.support.environment import required
 
 # Hypothesis gives an example 200 ms: on a machine that others use too, a stall is no fault of what is tested.

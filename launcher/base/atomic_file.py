@@ -3,8 +3,10 @@
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def write(path: Path, text: str) -> None:
@@ -13,10 +15,21 @@ def write(path: Path, text: str) -> None:
     Raises:
         OSError: the file can't be written; what was there is unchanged.
     """
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a new file, readable by everybody, that replaces the one at `path` once the block ends well.
+
+    Raises:
+        OSError: the file can't be written; what was there is unchanged.
+    """
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
         Path(part).chmod(0o644)
         Path(part).replace(path)
     except BaseException:

@@ -72,7 +72,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
                 "stopped; no image was recorded, and the next `make image` continues from what was built so far",
                 exit_code=ExitCode.INTERRUPTED,
             ) from error
-        before = image_record.recorded(record)
+        before = image_record.read_lenient(record)
         if before != image.id:
             image_record.write(record, _to_record(image, wanted))
         prune.remove(builder.engine, image.id, before, image.base.name)

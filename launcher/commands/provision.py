@@ -22,7 +22,8 @@ from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
 from launcher.provision.playbook import Ended
 from launcher.ssh.known_hosts import pinning_options
-from launcher.ssh.reachability import Answer, State
+from launcher.ssh.reachability import Answer
+from launcher.ssh.refusals import State
 
 _NCCL_LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
 _SILENT = "ringmaster_silent"

@@ -14,7 +14,7 @@ from launcher.follow.outcome import Outcome
 from launcher.follow.screen import Screen, shown
 from launcher.follow.site import Site, SiteJob
 from launcher.follow.summary import finish
-from launcher.image.record_required import recorded
+from launcher.image.record import image_of
 from launcher.inventory.hosts import Host
 from launcher.job.folder import RUNS, Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
 from launcher.job.plan import Plan
@@ -79,7 +79,7 @@ def _site(inventory: Inventory, hosts: Sequence[Host]) -> Iterator[Site]:
     from launcher.ssh.pool import connected
 
     with connected(hosts, inventory.pins) as remotes:
-        image = recorded(inventory.path, hosts)
+        image = image_of(inventory.path, hosts)
         yield ClusterSite(hosts, remotes, inventory.pins, image=image, say=_say)
 
 

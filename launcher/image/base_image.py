@@ -1,4 +1,4 @@
-"""What the image begins with: the user's base, Debian's from a registry, or one that this machine makes itself."""
+"""The base of the image: the user's own, Debian's from a registry, or one that this machine makes itself."""
 
 import os
 import shutil
@@ -28,37 +28,37 @@ class Base:
     """A base as the builder's engine has it."""
 
     name: str
-    """By what the engine knows it."""
+    """Its name in the engine."""
     id: str
     shown: str
-    """What people call it."""
+    """Its name for people."""
     digest: str = ""
-    """By which a registry knows it; empty for one that was never there."""
+    """Its digest in a registry; empty if it never was in one."""
 
 
 def provide(builder: Builder, wanted: str) -> Base:
-    """Return the base, on the builder: what is there is taken, else what can be pulled, else what can be made.
+    """Return the base, on the builder: one that is already there, else one that can be pulled, else one we make.
 
     Raises:
-        RingmasterError: it can't be had.
+        RingmasterError: there is no way to get it.
     """
-    made = content.base_tag(builder.means.architecture)
+    own_tag = content.base_tag(builder.means.architecture)
     if wanted:
-        return _found(builder, wanted, wanted) or _pulled(builder, wanted)
-    there = _found(builder, made, _OURS) or _found(builder, _DEFAULT, _DEFAULT)
-    if there:
-        return there
+        return _find(builder, wanted, wanted) or _pull(builder, wanted)
+    present = _find(builder, own_tag, _OURS) or _find(builder, _DEFAULT, _DEFAULT)
+    if present:
+        return present
     try:
-        return _pulled(builder, _DEFAULT)
+        return _pull(builder, _DEFAULT)
     except RingmasterError as error:
         print(f"ringmaster: {error}; making one here instead, with mmdebstrap", flush=True)
-        _make(builder, made, str(error))
-    found = _found(builder, made, _OURS)
-    assert found, "the engine has said that it imported it"
-    return found
+        _make(builder, own_tag, str(error))
+    base = _find(builder, own_tag, _OURS)
+    assert base, "the engine has said that it imported it"
+    return base
 
 
-def _found(builder: Builder, name: str, shown: str) -> Base | None:
+def _find(builder: Builder, name: str, shown: str) -> Base | None:
     known = builder.has(name)
     if not known:
         return None
@@ -66,24 +66,28 @@ def _found(builder: Builder, name: str, shown: str) -> Base | None:
     return Base(name=name, id=known, shown=shown, digest=digests[0].partition("@")[2])
 
 
-def _pulled(builder: Builder, name: str) -> Base:
+def _pull(builder: Builder, name: str) -> Base:
     print(f"ringmaster: {builder.remote.name} pulls {name}", flush=True)
     steps = Steps(f"pulling {name}")
     if builder.follow(["docker", "pull", name], b"", steps):
-        said = steps.last[-1].replace("Error response from daemon: ", "") if steps.last else "it doesn't say why"
-        raise builder.failed(f"{name} can't be pulled ({said})")
-    found = _found(builder, name, name)
-    if found is None:
+        reason = steps.last[-1].replace("Error response from daemon: ", "") if steps.last else "it doesn't say why"
+        raise builder.failed(f"{name} can't be pulled ({reason})")
+    base = _find(builder, name, name)
+    if base is None:
         raise builder.failed(f"the engine pulled {name}, but doesn't know it by that name: use another for BASE")
-    return found
+    return base
 
 
 def _make(builder: Builder, name: str, why: str) -> None:
-    """Make it on this machine and hand it to the builder's engine, while it is being made."""
+    """Make the base on this machine, and stream it to the builder's engine at the same time.
+
+    Raises:
+        RingmasterError: mmdebstrap is missing or failed, or the engine refuses the result.
+    """
     if not shutil.which("mmdebstrap"):
         raise RingmasterError(
-            f"{why}, and mmdebstrap is not on this machine to do without: install it here (apt install mmdebstrap), "
-            "or name a base that can be had (BASE=)",
+            f"{why}, and this machine has no mmdebstrap to make one without it: install it here (apt install "
+            "mmdebstrap), or name a base that can be pulled (BASE=)",
             exit_code=ExitCode.NOT_STARTED,
         )
     steps = Steps(f"making {name}")
@@ -98,13 +102,13 @@ def _make(builder: Builder, name: str, why: str) -> None:
         program.stdout.close()
         failed = program.wait()
         errors.seek(0)
-        said = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
+        stderr = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
     if failed and not code:
-        builder.engine.images.remove(name)  # the half that came
+        builder.engine.images.remove(name)  # the half that arrived
     if failed:
-        told = "; ".join(line for line in said if line.startswith("E:")) or " ".join(said[-1:])
+        reason = "; ".join(line for line in stderr if line.startswith("E:")) or " ".join(stderr[-1:])
         raise RingmasterError(
-            f"mmdebstrap failed here ({told[:300]}): mend that, or name a base that can be had (BASE=)",
+            f"mmdebstrap failed here ({reason[:300]}): fix that, or name a base that can be pulled (BASE=)",
             exit_code=ExitCode.NOT_STARTED,
         )
     if code:
@@ -119,9 +123,9 @@ def _mmdebstrap(architecture: str, errors: IO[bytes]) -> "subprocess.Popen[bytes
         f"--dpkgopt={ROOT / 'docker' / 'dpkg.cfg'}",
         *(content.SUITE, "-"),
     ]
-    if os.geteuid() == 0:  # what it mounts goes with it, however it ends
+    if os.geteuid() == 0:  # in a namespace of their own its mounts end with it, however it ends
         words = ["unshare", "--mount", *words]
-    # The same packages make the same base.
+    # Without dates of its own, the same packages make the same base.
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "0"}
     return subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment, start_new_session=True
@@ -129,7 +133,7 @@ def _mmdebstrap(architecture: str, errors: IO[bytes]) -> "subprocess.Popen[bytes
 
 
 def _gzipped(stream: IO[bytes]) -> Iterator[bytes]:
-    """Compress a little: it may go over a slow uplink."""
+    """Compress a little, as it may go over a slow uplink."""
     squeeze = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
     while data := stream.read(_PIECE):
         yield squeeze.compress(data)

@@ -22,20 +22,20 @@ _PIP = "/etc/pip.conf"
 _WANTED = (*_CERTIFICATES, _PIP)
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _ENVIRONMENT = ("env", "DOCKER_BUILDKIT=1", "BUILDX_BUILDER=default", "BUILDX_NO_DEFAULT_ATTESTATIONS=1")
-"""The engine's own builder: any other keeps what it built to itself, and doesn't know what the engine has."""
+"""Selects the engine's own builder: any other keeps its results to itself, and doesn't know the engine's images."""
 _STOPPABLE = 'echo $$; exec "$@"'
-"""The first line says which process to end."""
+"""Prints the id of the process first, so that it can be ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """What a node gives to a build, for its time only: nothing of it stays in the image."""
+    """What a node lends to a build; nothing of it stays in the image."""
 
     secrets: tuple[str, ...] = ()
-    """`docker build`'s words: certificates that this node trusts, and where its pip looks."""
+    """Arguments of `docker build`: the certificates that this node trusts, and its pip's configuration."""
     free_gb: float
     architecture: str
-    """As the engine says it: amd64, arm64."""
+    """In the engine's words: amd64, arm64."""
 
 
 class Builder:
@@ -45,7 +45,7 @@ class Builder:
         """Look at the node.
 
         Raises:
-            RingmasterError: it has no engine that this user may use, or not what building takes.
+            RingmasterError: it has no engine that this user may use, or it lacks what a build needs.
         """
         self.remote = remote
         self.engine: docker.DockerClient = remote.engine()
@@ -53,7 +53,7 @@ class Builder:
         self.means = self._look()
 
     def has(self, name: str) -> str:
-        """The ID of the image that the engine knows by that name; empty if there is none."""
+        """Return the ID of the image with that name in the engine; empty if there is none."""
         try:
             return str(self.engine.images.get(name).id)
         except ImageNotFound:
@@ -69,8 +69,8 @@ class Builder:
         Raises:
             RingmasterError: it failed; its last lines were shown.
         """
-        # In the node's own network: the engine's sends packets of 1500 bytes, which many a cloud's line drops, and has
-        # neither the node's name servers nor a proxy at its loopback.
+        # In the node's own network: the engine's sends packets of 1500 bytes, which many clouds' lines drop, and it has
+        # neither the node's name servers nor a proxy on the node's loopback.
         words = [*_ENVIRONMENT, "docker", "build", "--network=host", "--progress=plain", "--file=docker/Dockerfile"]
         words += self.means.secrets
         words += [f"--target={target}", f"--tag={tag}", *(f"--build-arg={name}" for name in _PROXIES)]
@@ -79,12 +79,12 @@ class Builder:
         steps = Steps()
         if self.follow([*words, "-"], context, steps):
             print("\n".join(f"    {line}" for line in steps.last), flush=True)
-            raise self.failed("building the image failed; its last lines stand above")
+            raise self.failed("building the image failed; see its last lines above")
 
     def follow(self, words: Sequence[str], stdin: bytes | Iterable[bytes], steps: Steps) -> int:
-        """Run a program that takes long, show its steps, and say in a silence what it does; return its exit code.
+        """Run a program that takes long, show its steps and, in a silence, the current one; return its exit code.
 
-        Stopped (by Ctrl-C, or SIGTERM), it ends the program on the node too.
+        If we are stopped (by Ctrl-C or SIGTERM), the program on the node is ended too.
         """
         shown = _Shown(steps)
         try:
@@ -98,17 +98,18 @@ class Builder:
             shown.close()
 
     def failed(self, what: str) -> RingmasterError:
+        """Return the error for a build that can't be done on this node."""
         return RingmasterError(f"{self.remote.name}: {what}", exit_code=ExitCode.NOT_STARTED)
 
     def _check_program(self) -> None:
-        """Whether the `docker` command can build: from 23 on that takes a package of its own."""
-        found = self.remote.run(["docker", "version", "--format", "{{.Client.Version}}"])
-        version = re.match(r"(\d+)\.(\d+)", found.text)
-        if found.code or not version:
-            raise self.failed(f"the command `docker` doesn't work there ({found.why}): make provision installs it")
+        """Refuse a `docker` command that can't build: from version 23 on that takes a package of its own."""
+        answer = self.remote.run(["docker", "version", "--format", "{{.Client.Version}}"])
+        version = re.match(r"(\d+)\.(\d+)", answer.text)
+        if answer.code or not version:
+            raise self.failed(f"the command `docker` doesn't work there ({answer.why}): make provision installs it")
         number = int(version[1]), int(version[2])
         if number < _OLDEST:
-            raise self.failed(f"Docker {found.text.strip()} is too old to build the image: 20.10 or newer is needed")
+            raise self.failed(f"Docker {answer.text.strip()} is too old to build the image: 20.10 or newer is needed")
         if number >= _WITHOUT_BUILDX and self.remote.run(["docker", "buildx", "version"]).code:
             raise self.failed(
                 "its `docker build` needs buildx, which is not installed: install the package docker-buildx (with "
@@ -137,18 +138,19 @@ class Builder:
 
 
 class _Shown:
-    """What the user sees of a program's output; a thread says what goes on when nothing has been said for a while."""
+    """The part of a program's output that the user sees; a thread names the current step in a long silence."""
 
     def __init__(self, steps: Steps) -> None:
         self.pid = ""
         self._steps = steps
         self._lock = threading.Lock()
-        self._began = self._heard = time.monotonic()
+        self._began = self._shown_at = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def on_output(self, data: bytes) -> None:
+        """Take in a piece of output; the first line is the process's id."""
         with self._lock:
             if not self.pid:
                 head, _, data = data.partition(b"\n")
@@ -157,16 +159,17 @@ class _Shown:
                 self._say(line)
 
     def close(self) -> None:
+        """End the thread."""
         self._ended.set()
         self._thread.join()
 
     def _watch(self) -> None:
         while not self._ended.wait(0.2):
             with self._lock:
-                if time.monotonic() - self._heard >= _SILENCE_S:
+                if time.monotonic() - self._shown_at >= _SILENCE_S:
                     self._say(f"… still: {self._steps.current} ({time.monotonic() - self._began:.0f} s)")
 
     def _say(self, line: str) -> None:
-        self._heard = time.monotonic()
-        with suppress(OSError, ValueError):  # nobody reading any more is no reason to stop
+        self._shown_at = time.monotonic()
+        with suppress(OSError, ValueError):  # that nobody reads it any more is no reason to stop
             print(line, flush=True, file=sys.stdout)

@@ -1,6 +1,6 @@
-"""What the training image is made from: the files that are sent to the node that builds it, and names by content.
+"""What the training image is made from: the files sent to the node that builds it, and names by content.
 
-Equal content has an equal name, so what a node already has is found by asking for it, and never built twice.
+Equal content has an equal name. So a node can be asked for what it already has, and nothing is built twice.
 """
 
 import hashlib
@@ -12,49 +12,49 @@ from dataclasses import dataclass
 from launcher.base.paths import ROOT
 
 BASE, PACKAGES, TRAIN = "ringmaster-base", "ringmaster-packages", "ringmaster-train"
-"""Names in a node's engine, each with a tag by content: the system; PyTorch on top of it; our files on top of that."""
+"""Names in a node's engine, each with a tag by content: the system, PyTorch on top of it, our files on top of that."""
 SUITE = "bookworm"
 LOCKS = {"13": "trainer.txt", "12": "trainer-cuda12.txt"}
-"""CUDA's major version -> the lock whose wheels are of it."""
+"""CUDA's major version -> the lock with wheels for it."""
 USER_REQUIREMENTS = "requirements/user.txt"
 _DOCKERFILE = "docker/Dockerfile"
 _BUILD = ("docker/check.py", "docker/dpkg.cfg", "docker/install", "docker/packages.txt", "requirements/installer.txt")
 _PROGRAMS = {"docker/install"}
 _UPPER_STAGES = "FROM ${PACKAGES}"
-"""In the Dockerfile: where those begin that don't change the layers with PyTorch."""
+"""The line of the Dockerfile after which no stage changes the layers with PyTorch."""
 _RANK = "launcher/on_node/rank.py"
 _TAG = 16  # characters of a digest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What the user asked the image to be."""
+    """The image that the user asked for."""
 
     base: str = ""
-    """The user's own base; empty is ours."""
+    """The user's own base; empty: ours."""
     cuda: str = ""
-    """CUDA's major version; empty is the newest."""
+    """CUDA's major version; empty: the newest."""
     requirements: bytes | None = None
-    """What a user's program needs besides."""
+    """A requirements file with what the user's program needs in addition."""
 
     @property
     def lock(self) -> str:
-        """The lock's name, in requirements/."""
+        """The name of the lock in requirements/."""
         return LOCKS[self.cuda or max(LOCKS)]
 
     @property
     def requirements_hash(self) -> str:
-        """What a job compares its own requirements with; empty where none were given."""
+        """The hash with which a job compares that of its own requirements; empty where none were given."""
         return "" if self.requirements is None else hashlib.sha256(self.requirements).hexdigest()
 
 
 def trainer_hash() -> str:
-    """Changes with whatever of ours is in the image: the trainer, and what starts each of its ranks."""
+    """Return a hash of our own files in the image: the trainer, and the program that starts each rank."""
     return _digest(_ours())
 
 
 def context(wanted: Wanted) -> bytes:
-    """The tar that `docker build` reads: everything it may use, a few 100 kB."""
+    """Return the tar that `docker build` reads: everything that it may use, a few 100 kB."""
     files = _read(_DOCKERFILE, *_BUILD, f"requirements/{wanted.lock}") | _ours()
     if wanted.requirements is not None:
         files[USER_REQUIREMENTS] = wanted.requirements
@@ -62,36 +62,36 @@ def context(wanted: Wanted) -> bytes:
 
 
 def base_tag(architecture: str) -> str:
-    """The name of the base that we make ourselves."""
+    """Return the name of the base that we make ourselves."""
     return f"{BASE}:{SUITE}-{_digest(_read('docker/packages.txt', 'docker/dpkg.cfg'), SUITE, architecture)[:_TAG]}"
 
 
 def packages_tag(wanted: Wanted, base_id: str) -> str:
-    """The name of the layers with PyTorch, on a base of that ID."""
+    """Return the name of the layers with PyTorch, on the base with that ID."""
     steps = _steps((ROOT / _DOCKERFILE).read_text().partition(_UPPER_STAGES)[0])
     files = _read(*_BUILD, f"requirements/{wanted.lock}")
     return f"{PACKAGES}:{_digest(files, base_id, wanted.lock, steps)[:_TAG]}"
 
 
 def requirements_tag(wanted: Wanted, packages: str) -> str:
-    """The name of the layers with what the user's program needs, on top of `packages`."""
+    """Return the name of the layers with what the user's program needs, on top of `packages`."""
     steps = _steps((ROOT / _DOCKERFILE).read_text())
     return f"{PACKAGES}:{_digest({}, packages, wanted.requirements_hash, steps)[:_TAG]}"
 
 
 def train_tag(layers: str) -> str:
-    """The name of the whole image, on top of `layers`."""
+    """Return the name of the whole image, on top of `layers`."""
     return f"{TRAIN}:{_digest(_ours(), layers, _steps((ROOT / _DOCKERFILE).read_text()))[:_TAG]}"
 
 
 def system_packages() -> tuple[str, ...]:
-    """Debian's packages that the image needs."""
+    """Return the Debian packages that the image needs."""
     lines = (ROOT / "docker" / "packages.txt").read_text().splitlines()
     return tuple(filter(None, (line.partition("#")[0].strip() for line in lines)))
 
 
 def _steps(dockerfile: str) -> str:
-    """What a Dockerfile does, without what it says about it: a better comment shall not cost 5 GB."""
+    """Return a Dockerfile's instructions without its comments: a better comment must not cost 5 GB."""
     return "\n".join(line for line in dockerfile.splitlines() if line.strip() and not line.startswith("#"))
 
 
@@ -114,7 +114,7 @@ def _digest(files: Mapping[str, bytes], *words: str) -> str:
 
 
 def _tar(files: Mapping[str, bytes]) -> bytes:
-    """Without times and owners: equal files are an equal tar."""
+    """Pack files without times and owners, so that equal files make an equal tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, content in sorted(files.items()):

@@ -1,13 +1,18 @@
-"""What a training image says of itself: its labels."""
+"""The labels of a training image, which say what is in it."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TRAINER, CUDA, PACKAGES, REQUIREMENTS = (
-    f"ringmaster.{what}" for what in ("trainer", "cuda", "packages", "requirements")
-)
+TRAINER = "ringmaster.trainer"
+"""A hash of our own files in it."""
+CUDA = "ringmaster.cuda"
+"""The version of CUDA that its PyTorch was built for."""
+PACKAGES = "ringmaster.packages"
+"""The version of each Python package, as a JSON object."""
+REQUIREMENTS = "ringmaster.requirements"
+"""A hash of the user's requirements; empty where none were given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,25 +21,27 @@ class ImageFacts:
 
     id: str
     digests: frozenset[str] = frozenset()
+    """The digests under which registries know it."""
     architecture: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cuda(self) -> str:
+        """The version of CUDA in it; empty where whoever built it didn't write it down."""
         return self.labels.get(CUDA, "")
 
     @property
     def packages(self) -> Mapping[str, str]:
-        """Version of each package in it, by name; empty where its maker wrote none down."""
+        """The version of each package in it, by name; empty where whoever built it didn't write them down."""
         try:
-            found = json.loads(self.labels.get(PACKAGES) or "{}")
+            versions = json.loads(self.labels.get(PACKAGES) or "{}")
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return versions if isinstance(versions, dict) else {}
 
 
 def from_engine(attrs: Mapping[str, Any]) -> ImageFacts:
-    """Read what the engine says of an image."""
+    """Read an image's attributes as the engine gives them."""
     return ImageFacts(
         id=attrs["Id"],
         digests=frozenset(name.partition("@")[2] for name in attrs.get("RepoDigests") or ()),

@@ -1,4 +1,4 @@
-"""Images that `make image` made before: the present one and the one before stay, older ones would fill the disk."""
+"""Removes images that `make image` built earlier: the current and the previous one stay, older ones fill the disk."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,12 +10,12 @@ from docker.errors import APIError, DockerException
 from launcher.image.content import BASE, PACKAGES, TRAIN
 
 LAYERS = "ringmaster.layers"
-"""Label of an image: the name of the layers with PyTorch that it stands on."""
+"""Label of an image: the name of the layers with PyTorch that it is built on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One of ours, as the engine lists it."""
+    """One of our images, as the engine lists it."""
 
     id: str
     names: tuple[str, ...]
@@ -25,11 +25,11 @@ class Image:
 
 
 def superfluous(images: Sequence[Image], present: str, before: str, base: str) -> list[str]:
-    """Return the names to take away: all of ours, but for what the two kept images are and stand on. Pure.
+    """Return the names to remove: all of ours, except those of the two kept images and of their layers. Pure.
 
     Args:
-        present: ID of the image that is wanted now.
-        before: ID of the one that was until now; if it is the same or not there, the newest other one is kept.
+        present: ID of the current image.
+        before: ID of the previous one; if it is the same or no longer exists, the newest other one is kept.
         base: the base's name.
     """
     trained = [one for one in images if _called(one, TRAIN) and one.id != present]
@@ -41,9 +41,9 @@ def superfluous(images: Sequence[Image], present: str, before: str, base: str) -
 
 
 def remove(engine: docker.DockerClient, present: str, before: str, base: str) -> list[str]:
-    """Take them away; what a container uses stays. Return the names that are gone.
+    """Remove superfluous images, except those that a container uses; return the names that are gone.
 
-    What can't be removed is no reason to fail: the next time it is tried again.
+    A name that can't be removed is no reason to fail: the next build tries again.
     """
     gone = []
     with suppress(DockerException):

@@ -1,7 +1,12 @@
-"""`image.yml` beside the inventory: which image the nodes shall have, and for people what it is."""
+"""`image.yml` beside the inventory: which image the nodes run, and for people what is in it.
+
+The Ansible filter `recorded_image` (playbooks/filter_plugins/train_image.py) reads the same file for provisioning, and
+words its complaints as this module does.
+"""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,29 +14,73 @@ import yaml  # type: ignore[import-untyped]
 
 from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.inventory.hosts import Host
 
 NAME = "image.yml"
 REFERENCE = "ringmaster_image"
 """The key that provisioning and jobs read; the others are for people."""
+_BY_DIGEST = re.compile(r"(^|@)sha256:[0-9a-f]{64}$")
 
 
 def place(inventory: Path) -> Path:
-    """Where the image of an inventory is recorded: beside it, as its host keys are."""
+    """Return where the image of an inventory is recorded: beside it, as its host keys are."""
     path = Path(os.path.abspath(inventory))  # noqa: PTH100  Ansible doesn't follow links here either
     return (path if path.is_dir() else path.parent) / NAME
 
 
-def recorded(path: Path) -> str:
-    """The image that stands there; empty where none does, or what does can't be read: it is about to be replaced."""
+def read_lenient(path: Path) -> str:
+    """Return the recorded image; empty where there is no record or a broken one, which is about to be replaced."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        return read_strict(path)
+    except RingmasterError:
         return ""
-    return str(found.get(REFERENCE) or "") if isinstance(found, dict) else ""
+
+
+def read_strict(path: Path) -> str:
+    """Return the recorded image; empty only where there is no record.
+
+    Raises:
+        RingmasterError: the record can't be read, or names no image.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ""
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise _broken(path, f"is not YAML (line {line}: {error.problem})") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise _broken(path, f"can't be read ({getattr(error, 'strerror', None) or 'not a text'})") from error
+    if not isinstance(content, dict) or not isinstance(content.get(REFERENCE), str):
+        raise _broken(path, f"does not say `{REFERENCE}: name@sha256:…`")
+    return str(content[REFERENCE])
+
+
+def image_of(inventory: Path, hosts: Sequence[Host]) -> str:
+    """Return the image that all `hosts` run, by digest or ID: the one their inventory names, else the recorded one.
+
+    It is empty where neither is there.
+
+    Raises:
+        RingmasterError: the inventory gives the nodes different images, the record is broken, or the image is named by
+            a tag.
+    """
+    named = {str(host.settings["image"]) if "image" in host.settings else "" for host in hosts}
+    if len(named) > 1:
+        raise RingmasterError(f"{inventory}: {REFERENCE} differs between nodes; one job has one image")
+    from_inventory = named.pop()
+    source = inventory if from_inventory else place(inventory)
+    reference = from_inventory or read_strict(source)
+    if reference and not _BY_DIGEST.search(reference):
+        raise RingmasterError(
+            f"{source}: the image {reference} is not named by digest or ID, and a tag may be moved: make image "
+            "writes an ID, docker pull shows a digest"
+        )
+    return reference
 
 
 def write(path: Path, values: Mapping[str, Any]) -> None:
-    """Write it whole or not at all.
+    """Write the record, whole or not at all.
 
     Raises:
         RingmasterError: it can't be written.
@@ -44,3 +93,7 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
         raise RingmasterError(
             f"{path}: the image can't be recorded: {error.strerror}", exit_code=ExitCode.NOT_STARTED
         ) from error
+
+
+def _broken(path: Path, what: str) -> RingmasterError:
+    return RingmasterError(f"the image's record {path} {what}: fix it, remove it, or make the image again")

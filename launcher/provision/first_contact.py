@@ -1,4 +1,4 @@
-"""First contact: every host is tried once; unknown host keys are shown, asked about once, and pinned."""
+"""First contact: tries every host once; shows unknown host keys, asks about them once, and pins them."""
 
 import os
 import re
@@ -12,9 +12,10 @@ from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.inventory.hosts import Host
-from launcher.ssh import known_hosts
+from launcher.ssh import known_hosts, refusals
 from launcher.ssh.known_hosts import Key, Route, pinning_options
-from launcher.ssh.reachability import Answer, State, try_all
+from launcher.ssh.reachability import Answer, try_all
+from launcher.ssh.refusals import State
 
 _REFUSING = frozenset({State.DENIED, State.CHANGED, State.UNKNOWN})
 
@@ -24,30 +25,30 @@ def meet(hosts: Sequence[Host], pins: Path, *, trust: bool) -> dict[str, Answer]
 
     Raises:
         RingmasterError: a host refuses us or shows another key than the pinned one, keys are unknown and nobody
-            accepts them, or no host answers. What stands against it was shown, nothing was touched.
+            accepts them, or no host answers. The table with the reasons was shown; nothing was touched.
     """
     by_ssh = [host for host in hosts if host.ssh.over_ssh]
     answers = {host.name: Answer(state=State.OK) for host in hosts}
     options = {host.name: host.ssh.options(pinning_options(pins)) for host in by_ssh}
     answers |= try_all(by_ssh, options)
-    strange = [host for host in by_ssh if answers[host.name].state in {State.UNKNOWN, State.CHANGED}]
-    if strange:
-        routes = known_hosts.routes(strange, options, pins)
-        unknown = [host for host in strange if answers[host.name].state is State.UNKNOWN]
+    unverified = [host for host in by_ssh if answers[host.name].state in {State.UNKNOWN, State.CHANGED}]
+    if unverified:
+        routes = known_hosts.routes(unverified, options, pins)
+        unknown = [host for host in unverified if answers[host.name].state is State.UNKNOWN]
         answers |= _introduce(unknown, routes, options, pins, trust=trust)
-        _explain_changed({host.name: routes[host.name] for host in strange}, answers)
+        _explain_changed({host.name: routes[host.name] for host in unverified}, answers)
     refusing = [host.name for host in hosts if answers[host.name].state in _REFUSING]
     down = [host.name for host in hosts if answers[host.name].state is State.DOWN]
     if refusing or len(down) == len(hosts):
         node_table.show(rows(hosts, answers))
         who = f"{', '.join(refusing)}: " if refusing else "no node "
-        how = f"mend {'this' if len(refusing) == 1 else 'these'} first" if refusing else "answers"
+        how = f"fix {'this' if len(refusing) == 1 else 'these'} first" if refusing else "answers"
         raise RingmasterError(f"{who}{how} (see the table); nothing was touched", exit_code=ExitCode.NOT_STARTED)
     return answers
 
 
 def rows(hosts: Sequence[Host], answers: Mapping[str, Answer]) -> list[Row]:
-    """The table's rows for what the tries came to."""
+    """Return the table's row for each host's answer."""
     return [
         Row(name=host.name, address=host.address, state=answers[host.name].state, why=answers[host.name].reason)
         for host in hosts
@@ -62,7 +63,7 @@ def _introduce(
     *,
     trust: bool,
 ) -> dict[str, Answer]:
-    """Get to know hosts whose key ssh doesn't know, and try them again; return their answers."""
+    """Pin the keys of hosts that ssh doesn't know yet, and try these hosts again; return their answers."""
     answers: dict[str, Answer] = {}
     ask: dict[str, Route] = {}
     for host in hosts:
@@ -74,17 +75,17 @@ def _introduce(
             answers[host.name] = Answer(state=State.UNKNOWN, reason=reason)
         elif not route.uses_pins:
             raise RingmasterError(
-                f"{host.name}: its ssh options keep {pins} from being read; move what stands in "
+                f"{host.name}: its ssh options keep {pins} from being read; move what is in "
                 "ansible_ssh_extra_args to ansible_ssh_common_args, and set no GlobalKnownHostsFile there"
             )
         elif known_hosts.known(route):
-            answers[host.name] = Answer(state=State.CHANGED, reason="it no longer has a key of the pinned kind")
+            answers[host.name] = Answer(state=State.CHANGED, reason=refusals.KEY_OF_ANOTHER_KIND)
         else:
             ask[host.name] = route
-    found = known_hosts.scan(ask)
-    for name in [name for name in ask if not found[name]]:
+    shown = known_hosts.scan(ask)
+    for name in [name for name in ask if not shown[name]]:
         answers[name] = Answer(state=State.DOWN, reason=f"showed no host key within {known_hosts.SCAN_S} s")
-    new = {name: keys for name, keys in found.items() if keys}
+    new = {name: keys for name, keys in shown.items() if keys}
     if new:
         _accept(new, ask, pins, trust=trust)
         answers |= try_all([host for host in hosts if host.name in new], options)
@@ -92,8 +93,12 @@ def _introduce(
 
 
 def _accept(new: Mapping[str, Sequence[Key]], routes: Mapping[str, Route], pins: Path, *, trust: bool) -> None:
-    """Show the keys, ask once, pin them."""
-    keys = [(name, key) for name, found in new.items() for key in found]
+    """Show the keys, ask once, and pin them.
+
+    Raises:
+        RingmasterError: they were not accepted, or nobody can be asked.
+    """
+    keys = [(name, key) for name, of_node in new.items() for key in of_node]
     print("ringmaster: nodes seen for the first time, and the fingerprints of the host keys they show:")
     width = max(len(name) for name in new)
     for name, key in keys:
@@ -119,20 +124,20 @@ def _agreed(question: str) -> bool:
 
 
 def _by_hand(host: Host, pins: Path) -> str:
-    """The command with which OpenSSH itself shows the key, asks, and pins it."""
+    """Return the command for OpenSSH itself to show the key, ask, and pin it."""
     own = ("-o", f'UserKnownHostsFile="{pins}"', "-o", "HashKnownHosts=no", "-o", "StrictHostKeyChecking=ask")
     options = replace(host.ssh, extra_args=None).options("")
     return shlex.join(("ssh", *own, *options, host.address, "true"))
 
 
 def _explain_changed(routes: Mapping[str, Route], answers: Mapping[str, Answer]) -> None:
-    """Say what a changed key may mean, with the old and the new one, and how to accept it on purpose."""
+    """Show what a changed key may mean, the old and the new one, and how to accept the new one on purpose."""
     for name, route in routes.items():
         answer = answers[name]
         if answer.state is not State.CHANGED:
             continue
         pinned = known_hosts.known(route)
-        offered = re.search(r"SHA256:\S+", answer.said)
+        offered = re.search(r"SHA256:\S+", answer.stderr)
         new = offered[0].rstrip(".") if offered else _listed(known_hosts.scan({name: route})[name])
         print(f"ringmaster: {name} ({route.name}): {answer.reason}")
         for file, line, key in pinned:

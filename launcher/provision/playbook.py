@@ -1,4 +1,4 @@
-"""Runs ansible-playbook as a child: passes its output on, says what takes long, stops it when we are to stop."""
+"""Runs ansible-playbook as a child: passes its output on, says what takes long, and stops it when we are stopped."""
 
 import os
 import selectors
@@ -17,13 +17,13 @@ from launcher.base.paths import ROOT
 from launcher.base.sweep import sweep
 from launcher.base.terminal import mute
 from launcher.on_node.rank import die_with_parent
-from launcher.provision.heartbeat import heartbeat, standing
+from launcher.provision.heartbeat import current_task, heartbeat
 
 _SILENCE_S = 10.0
-"""After so long without a line a heartbeat says what is running."""
+"""How long Ansible may print nothing before a heartbeat says what is running."""
 _TICK_S = 0.2
 _ORDERLY_S = 3.0
-"""After a Ctrl-C, which the terminal gave to Ansible too: so long until Ansible is told with SIGTERM."""
+"""How long Ansible has after a Ctrl-C, which it gets from the terminal too, before it gets a SIGTERM."""
 _KILL_S = 10.0
 """From the first signal until everything is killed."""
 
@@ -37,9 +37,9 @@ class Ended:
     signal: int | None
     """The first signal that told us to stop."""
     began: bool
-    """Whether any task was begun."""
+    """Whether any task started."""
     result: str
-    """The callback plugin's JSON; empty where the playbook did not come to its end."""
+    """The callback plugin's JSON; empty if the playbook did not reach its end."""
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
@@ -61,13 +61,13 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
         return Ended(
             code=code,
             signal=child.signal,
-            began=notes.exists() and bool(standing(notes.read_text(encoding="utf-8")).task),
+            began=notes.exists() and bool(current_task(notes.read_text(encoding="utf-8")).name),
             result=result.read_text(encoding="utf-8") if result.exists() else "",
         )
 
 
 class _Child:
-    """ansible-playbook while it runs."""
+    """ansible-playbook while it is running."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], notes: Path) -> None:
         self.signal: int | None = None
@@ -78,29 +78,29 @@ class _Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped_at = 0.0
         self._terminated = False
-        self._deaf = False
+        self._muted = False
 
     def follow(self) -> int:
-        """Start it, pass its output on until it ends; return its exit code."""
+        """Start it, pass its output on until it ends, and return its exit code."""
         with self._signals(), selectors.DefaultSelector() as selector:
             self._process = process = self._start()
             assert process.stdout is not None
             selector.register(process.stdout, selectors.EVENT_READ)
-            heard = time.monotonic()
+            output_at = time.monotonic()
             while True:
                 code = process.poll()
                 ready = selector.select(0 if code is not None else _TICK_S)
                 data = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
                 if data:
-                    heard = time.monotonic()
+                    output_at = time.monotonic()
                     self._write(data)
                 elif code is not None:
                     return code
                 elif ready:  # it has closed its output
                     selector.unregister(process.stdout)
-                self._hurry()
-                if time.monotonic() - heard >= _SILENCE_S:
-                    heard = time.monotonic()
+                self._escalate()
+                if time.monotonic() - output_at >= _SILENCE_S:
+                    output_at = time.monotonic()
                     self._write(f"{self._heartbeat()}\n".encode())
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -120,7 +120,7 @@ class _Child:
             ) from error
 
     def kill(self) -> None:
-        """End it at once, if it still runs."""
+        """End it at once, if it is still running."""
         if self._process is not None and self._process.poll() is None:
             self.killed = True
             self._process.kill()
@@ -128,10 +128,10 @@ class _Child:
 
     def _heartbeat(self) -> str:
         notes = self._notes.read_text(encoding="utf-8") if self._notes.exists() else ""
-        return heartbeat(standing(notes), time.time())
+        return heartbeat(current_task(notes), time.time())
 
-    def _hurry(self) -> None:
-        """What was told to stop and goes on is told again, more and more firmly."""
+    def _escalate(self) -> None:
+        """Stop a child that goes on after the first signal, more and more firmly."""
         if self.signal is None:
             return
         since = time.monotonic() - self._stopped_at
@@ -164,13 +164,13 @@ class _Child:
                 signal.signal(signum, handler)
 
     def _write(self, data: bytes) -> None:
-        """Nobody reading any more (`| head`) is no reason to leave nodes half done."""
-        if self._deaf:
+        """Pass output on; if nobody reads it any more (`| head`), that is no reason to leave nodes half done."""
+        if self._muted:
             return
         try:
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         except (OSError, ValueError, AttributeError):
-            self._deaf = True
+            self._muted = True
             mute()

@@ -1,4 +1,4 @@
-"""The Docker SDK over an SSH connection that is open already, instead of one of the SDK's own."""
+"""The Docker SDK over an SSH connection that is already open, instead of one that the SDK opens."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from docker.transport import SSHHTTPAdapter
 from docker.transport.sshconn import RecentlyUsedContainer
 
 _URL = "http+docker://ssh"
-"""By this address the SDK knows that its streams are SSH channels."""
+"""The address from which the SDK knows that its streams are SSH channels."""
 _KEPT = 2
-"""Channels that stay open for the next question."""
+"""Channels that stay open for the next request."""
 _UNUSED = "http://127.0.0.1:1"
-"""The SDK wants an address; ours takes its place before anything is asked."""
+"""The SDK wants an address; ours replaces it before the first request."""
 
 
 class _OverClient(SSHHTTPAdapter):
-    """The SDK's own SSH transport, but for the connection, which it would open by itself."""
+    """The SDK's own SSH transport, except that the connection is given: the SDK would open one itself."""
 
     def __init__(self, client: paramiko.SSHClient, timeout: int) -> None:
         self.ssh_client = client
@@ -29,11 +29,11 @@ class _OverClient(SSHHTTPAdapter):
         requests.adapters.HTTPAdapter.__init__(self)
 
     def get_connection(self, _url: Any, proxies: Any = None) -> Any:
-        """One pool for all: one for each address, as it is without this, soon uses up sshd's MaxSessions (10)."""
+        """Use one pool for all addresses: the SDK's pool for each of them soon uses up sshd's MaxSessions (10)."""
         return super().get_connection(_URL, proxies)
 
     def _connect(self) -> None:
-        """Never by itself: that would be a connection whose host key nobody has checked."""
+        """Never open a connection: nobody would have checked its host key."""
         raise paramiko.SSHException("the connection to the node is closed")
 
     def close(self) -> None:
@@ -41,17 +41,17 @@ class _OverClient(SSHHTTPAdapter):
 
 
 def over(client: paramiko.SSHClient, *, timeout_s: int) -> docker.DockerClient:
-    """Return a client of the engine at the other end of `client`; nothing is asked of it yet but its API version.
+    """Return a client of the engine at the other end of `client`, which is asked only for its API version yet.
 
     Raises:
         docker.errors.DockerException: no engine answers there.
     """
     adapter = _OverClient(client, timeout_s)
-    made = docker.DockerClient(base_url=_UNUSED, version="1.40", timeout=timeout_s)
-    api: Any = made.api
+    engine = docker.DockerClient(base_url=_UNUSED, version="1.40", timeout=timeout_s)
+    api: Any = engine.api
     api.mount(_URL, adapter)
     api.base_url = _URL
     api._custom_adapter = adapter
-    # Asked, because engines of 2025 and later no longer speak the version that the oldest ones do.
+    # Engines of 2025 and later no longer speak the version of the oldest ones, so each is asked for its own.
     api._version = api._retrieve_server_version()
-    return made
+    return engine

@@ -1,4 +1,4 @@
-"""Host keys: what ssh knows of a host, what the host shows, and the file where both are pinned."""
+"""Host keys: those that ssh knows, those that a host shows, and the file where they are pinned."""
 
 import base64
 import binascii
@@ -17,43 +17,46 @@ from launcher.base.parallel import run_all
 from launcher.inventory.hosts import Host
 
 SCAN_S = 5
+"""How long a host has to show its keys."""
 _LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """What ssh would use for a host, after its configuration files."""
+    """How ssh would reach a host, after its configuration files."""
 
     address: str
     port: int
     name: str
-    """The name under which the host's key stands in known_hosts."""
+    """The name of the host's key in known_hosts."""
     files: tuple[Path, ...]
-    """The known_hosts files that are there, the user's and the global ones."""
+    """The known_hosts files that exist, the user's and the global ones."""
     direct: bool
     """False behind a jump host or proxy command: such a host can't be asked for its keys."""
     uses_pins: bool
-    """Whether the file where we pin is among those ssh reads."""
+    """Whether the file where we pin is one of those that ssh reads."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Key:
-    """A host's public key as it stands in known_hosts."""
+    """A host's public key as known_hosts has it."""
 
     kind: str
     blob: str
 
     @property
     def fingerprint(self) -> str:
+        """The form in which ssh and consoles show it."""
         return fingerprint(self.blob)
 
     @property
     def bytes(self) -> bytes:
+        """The key in SSH's wire format."""
         return base64.b64decode(self.blob)
 
 
 def fingerprint(blob: str) -> str:
-    """The form in which ssh and consoles show a key: `SHA256:…`; empty for what is no key."""
+    """Return the form in which ssh and consoles show a key, `SHA256:…`; empty if `blob` is no key."""
     try:
         digest = hashlib.sha256(base64.b64decode(blob, validate=True)).digest()
     except binascii.Error:
@@ -62,23 +65,32 @@ def fingerprint(blob: str) -> str:
 
 
 def routes(hosts: Sequence[Host], options: Mapping[str, Sequence[str]], pins: Path) -> dict[str, Route]:
-    """Ask ssh what it would use for each host.
+    """Ask ssh how it would reach each host.
+
+    Raises:
+        RingmasterError: ssh can't make sense of the options.
+    """
+    return {name: parse_route(text, pins) for name, text in effective_options(hosts, options).items()}
+
+
+def effective_options(hosts: Sequence[Host], options: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what `ssh -G` prints for each host: everything it would use, after its configuration files.
 
     Raises:
         RingmasterError: ssh can't make sense of the options.
     """
     commands = [("ssh", "-G", *options[host.name], "--", host.address) for host in hosts]
-    found = {}
+    texts = {}
     for host, done in zip(hosts, run_all(commands, limit_s=_LIMIT_S), strict=True):
         if done.code != 0:
-            said = done.err.strip().splitlines() or ["no reason given"]
-            raise RingmasterError(f"{host.name}: ssh refuses its options: {said[-1]}; mend ansible_ssh_common_args")
-        found[host.name] = parse_route(done.out, pins)
-    return found
+            stderr = done.err.strip().splitlines() or ["no reason given"]
+            raise RingmasterError(f"{host.name}: ssh refuses its options: {stderr[-1]}; fix ansible_ssh_common_args")
+        texts[host.name] = done.out
+    return texts
 
 
 def parse_route(text: str, pins: Path) -> Route:
-    """Read what `ssh -G` prints."""
+    """Read from what `ssh -G` prints how a host is reached."""
     values = dict(line.partition(" ")[::2] for line in text.splitlines())
     address, port = values["hostname"], int(values["port"])
     alias = values.get("hostkeyalias", "none")
@@ -94,28 +106,28 @@ def parse_route(text: str, pins: Path) -> Route:
 
 
 def known_name(address: str, port: int) -> str:
-    """How known_hosts names a host."""
+    """Return how known_hosts names a host."""
     return address if port == 22 else f"[{address}]:{port}"
 
 
 def _split_paths(listed: str) -> tuple[Path, ...]:
-    """Those paths that are there; ssh lists them side by side and unquoted, also those with spaces."""
-    words, found = listed.split(" "), []
+    """Return the paths that exist; ssh lists them side by side and unquoted, also those with spaces."""
+    words, paths = listed.split(" "), []
     while words:
         for end in range(len(words), 0, -1):
             path = Path(" ".join(words[:end])).expanduser()
             if words[0] and path.is_file():
-                found.append(path)
+                paths.append(path)
                 break
         else:
             end = 1
         words = words[end:]
-    return tuple(found)
+    return tuple(paths)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A line of a known_hosts file that is about a host."""
+    """The line of a known_hosts file for a host."""
 
     path: Path
     line: int
@@ -125,9 +137,9 @@ class Entry:
 
 
 def entries(route: Route) -> list[Entry]:
-    """What the known_hosts files say of a host; ssh-keygen reads them, so hashed names and patterns count too."""
+    """Return what the known_hosts files say of a host; ssh-keygen reads them, so hashed names and patterns count."""
     commands = [("ssh-keygen", "-F", route.name, "-f", str(path)) for path in route.files]
-    found = []
+    lines = []
     for path, done in zip(route.files, run_all(commands, limit_s=_LIMIT_S), strict=True):
         line = 0
         for text in done.out.splitlines():
@@ -138,24 +150,24 @@ def entries(route: Route) -> list[Entry]:
             marker = text.split()[0] if text.startswith("@") else ""
             words = text.removeprefix(marker).split()
             if len(words) >= 3:
-                found.append(Entry(path=path, line=line, marker=marker, key=Key(kind=words[1], blob=words[2])))
-    return found
+                lines.append(Entry(path=path, line=line, marker=marker, key=Key(kind=words[1], blob=words[2])))
+    return lines
 
 
 def known(route: Route) -> list[tuple[Path, int, Key]]:
-    """The keys that ssh knows of a host already: file, line number, key."""
+    """Return every key that ssh already knows of a host: file, line number, key."""
     return [(entry.path, entry.line, entry.key) for entry in entries(route)]
 
 
 def trusted(route: Route) -> list[Key]:
-    """The keys with which a host may show itself."""
-    found = entries(route)
-    revoked = {entry.key for entry in found if entry.marker == "@revoked"}
-    return list(dict.fromkeys(entry.key for entry in found if not entry.marker and entry.key not in revoked))
+    """Return the keys that a host may show."""
+    lines = entries(route)
+    revoked = {entry.key for entry in lines if entry.marker == "@revoked"}
+    return list(dict.fromkeys(entry.key for entry in lines if not entry.marker and entry.key not in revoked))
 
 
 def scan(chosen: Mapping[str, Route]) -> dict[str, list[Key]]:
-    """Ask hosts for their keys, all at once; a host that doesn't answer has none."""
+    """Ask all hosts for their keys at once; a host that doesn't answer has none."""
     commands = [
         ("ssh-keyscan", "-T", str(SCAN_S), "-p", str(route.port), "--", route.address) for route in chosen.values()
     ]
@@ -164,14 +176,14 @@ def scan(chosen: Mapping[str, Route]) -> dict[str, list[Key]]:
 
 
 def parse_scan(text: str) -> list[Key]:
-    """Read what ssh-keyscan prints; each key once, ed25519 first."""
+    """Read what ssh-keyscan prints: each key once, ed25519 first."""
     rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
     keys = {Key(kind=row[1], blob=row[2]) for row in rows if len(row) == 3 and fingerprint(row[2])}
     return sorted(keys, key=lambda key: ("ed25519" not in key.kind, key))
 
 
 def pin(path: Path, entries: Sequence[tuple[str, Key]]) -> None:
-    """Add (name, key) entries to a known_hosts file, in one step; those that stand there already are left.
+    """Add (name, key) entries to a known_hosts file in one step, except those that it already has.
 
     Raises:
         RingmasterError: the file can't be written.
@@ -197,9 +209,9 @@ def pin(path: Path, entries: Sequence[tuple[str, Key]]) -> None:
 
 
 def pinning_options(pins: Path) -> str:
-    """The ssh options that make ssh check strictly, with `pins` besides the user's and the system's files.
+    """Return the options that make ssh check strictly, with `pins` in addition to the user's and the system's files.
 
-    The same stands in inventory/group_vars/nodes.yml, for whoever calls ansible-playbook directly. It is the *global*
+    inventory/group_vars/nodes.yml has the same ones, for those who call ansible-playbook directly. `pins` is a *global*
     file, because a user's own `ssh -F` or UserKnownHostsFile must go on working.
     """
     files = f'GlobalKnownHostsFile=/etc/ssh/ssh_known_hosts "{pins}"'

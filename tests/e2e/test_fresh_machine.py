@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.command import on_host
+from lab.base.command import on_host
 from launcher.base.paths import ROOT
 
 PACKAGES = "git,make,python3,python3-venv,ca-certificates"

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab import lab, spec
+from lab import lab
+from lab.base.place import Place
 from lab.lab import Lab
-from lab.place import Place
+from lab.nodes import spec
 from tests.support.environment import kept
 
 WANTED = spec.lab(nodes=3, engine=True, gpus=2)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import lab, spec
+from lab import lab
+from lab.base.place import Place
 from lab.lab import Lab
-from lab.place import Place
+from lab.nodes import spec
 from launcher.base.paths import ROOT
 from tests.e2e.cluster.cluster import Cluster, finished, start_make, step
 from tests.e2e.jobs import Trainer

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import gpus
-from lab.fault import Fault
-from lab.node import Node
+from lab.faults import gpu_faults
+from lab.faults.fault import Fault
+from lab.nodes.node import Node
 from launcher.job.rendezvous import PORTS
 from tests.e2e.cluster.cluster import NODES, Cluster, await_, held_ports
 from tests.e2e.jobs import Job
@@ -93,9 +93,9 @@ def test_two_jobs_run_at_once_where_each_has_gpus_of_its_own(cluster: Cluster, p
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        (lambda node: gpus.MissingGpu(node, 1), "the inventory promises 2 GPUs"),
-        (lambda node: gpus.BusyGpu(node, 0), "GPU 0 is held by python3"),
-        (lambda node: gpus.OldDriver(node, "535.183.01"), "driver 535.183.01 is too old"),
+        (lambda node: gpu_faults.MissingGpu(node, 1), "the inventory promises 2 GPUs"),
+        (lambda node: gpu_faults.BusyGpu(node, 0), "GPU 0 is held by python3"),
+        (lambda node: gpu_faults.OldDriver(node, "535.183.01"), "driver 535.183.01 is too old"),
     ],
 )
 def test_gpus_that_are_not_as_promised(

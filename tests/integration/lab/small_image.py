@@ -1,6 +1,6 @@
 """An image small enough to make on the spot, for a node whose engine has none: a few programs of the node's own."""
 
-from lab.node import Node
+from lab.nodes.node import Node
 
 NAME = "ringmaster-lab-small"
 _PROGRAMS = "usr/bin/true usr/bin/nproc usr/bin/sleep usr/bin/cat"

@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 from docker.models.containers import Container
 
-from lab import cli, command, faults, files, gpus, host, links, network, place, spec
-from lab.access import Door, known_hosts
-from lab.fault import Fault
-from lab.files import Wiring
-from lab.host import Host
-from lab.making import host_arguments
-from lab.node import Node
-from lab.place import Place
-from lab.recipe import recipe
+from lab.base import command, place
+from lab.base.place import Place
+from lab.commands import cli
+from lab.faults import gpu_faults, links, node_faults
+from lab.faults.fault import Fault
+from lab.host import facts
+from lab.host.facts import Host
+from lab.image.recipe import recipe
+from lab.nodes import files, gpus, network, spec
+from lab.nodes.access import Door, known_hosts
+from lab.nodes.files import Wiring
+from lab.nodes.maker import host_arguments
+from lab.nodes.node import Node
 from launcher.base.errors import ExitCode, RingmasterError
 
 WIRING = Wiring(address="10.1.2.11", gateway="10.1.2.1", subnet="10.1.2.0/24")
@@ -112,15 +116,15 @@ def _node(folder: Path, name: str = "node1") -> Node:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda node: faults.Partition(node, node), "two different nodes"),
-        (lambda node: faults.FillDisk(node, left_mb=-1), "--left-mb=-1"),
-        (lambda node: faults.LimitMemory(node, mb=1), "--mb=1"),
-        (lambda node: faults.Pin(node, cores="x"), "--cores=x"),
+        (lambda node: node_faults.Partition(node, node), "two different nodes"),
+        (lambda node: node_faults.FillDisk(node, left_mb=-1), "--left-mb=-1"),
+        (lambda node: node_faults.LimitMemory(node, mb=1), "--mb=1"),
+        (lambda node: node_faults.Pin(node, cores="x"), "--cores=x"),
         (lambda node: links.Shape(node, rate="fast"), "--rate=fast"),
-        (lambda node: gpus.MissingGpu(node, gpu=2), "has 2 GPUs"),
-        (lambda node: gpus.BusyGpu(node, mib=0), "--mib=0"),
-        (lambda node: gpus.OldDriver(node, version="old"), "--version=old"),
-        (lambda node: gpus.Xid(node, code=0), "--code=0"),
+        (lambda node: gpu_faults.MissingGpu(node, gpu=2), "has 2 GPUs"),
+        (lambda node: gpu_faults.BusyGpu(node, mib=0), "--mib=0"),
+        (lambda node: gpu_faults.OldDriver(node, version="old"), "--version=old"),
+        (lambda node: gpu_faults.Xid(node, code=0), "--code=0"),
     ],
 )
 def test_a_fault_that_makes_no_sense(make: Callable[[Node], Fault], said: str, tmp_path: Path) -> None:
@@ -156,7 +160,7 @@ def test_only_the_distributions_archives_are_handed_over() -> None:
         "Vendor|https://vendor.example/|stable|main\n"
         "Debian|file:/srv/mirror/|bookworm|main\n"
     )
-    assert host.sources(listed) == "deb http://mirror.example/debian/ bookworm main contrib\n"
+    assert facts.sources(listed) == "deb http://mirror.example/debian/ bookworm main contrib\n"
 
 
 def test_apts_settings_without_this_machines_paths() -> None:
@@ -164,14 +168,14 @@ def test_apts_settings_without_this_machines_paths() -> None:
         'Acquire::http::Proxy "http://localhost:3142";\nAcquire::https::CaInfo "/etc/ssl/own.crt";\n'
         'Acquire::http::Proxy-Auto-Detect "/usr/bin/auto";\nAcquire::Languages "none";\nAcquire::Retries "3";\n'
     )
-    kept = host.options(dump)
+    kept = facts.options(dump)
     assert kept == 'Acquire::http::Proxy "http://localhost:3142";\nAcquire::Retries "3";\n'
-    assert "http://10.1.2.1:3142" in host.via_gateway(kept, "10.1.2.1")
+    assert "http://10.1.2.1:3142" in facts.via_gateway(kept, "10.1.2.1")
 
 
 def test_only_the_companys_certificates_are_added() -> None:
     public, own = CERTIFICATE.format("AAAA"), CERTIFICATE.format("BBBB")
-    assert host.extra_certificates(f"{public}\n{own}\n", f"{public}\n") == (own + "\n",)
+    assert facts.extra_certificates(f"{public}\n{own}\n", f"{public}\n") == (own + "\n",)
 
 
 def test_proxies_reach_sessions_and_services_but_not_the_labs_own_network() -> None:

@@ -4,9 +4,12 @@ import time
 
 import pytest
 
-from lab import engine, gpus, host, registry
+from lab import registry
+from lab.faults import gpu_faults
+from lab.host import engine, facts
 from lab.lab import Lab
-from lab.node import Node
+from lab.nodes import gpus
+from lab.nodes.node import Node
 from tests.integration.lab import small_image
 
 # The first test of all builds the images.
@@ -52,7 +55,7 @@ def test_set_and_reset(node: Node) -> None:
     try:
         gpus.set_gpus(node, count=1, model="NVIDIA H100 80GB HBM3", driver="570.133.20")
         assert node.run(*_QUERY) == "0, NVIDIA H100 80GB HBM3, 81559, 570.133.20\n"
-        with gpus.OldDriver(node):
+        with gpu_faults.OldDriver(node):
             pass
         assert "570.133.20" in node.run(*_QUERY)  # what was set, not what the node began with
         gpus.set_gpus(node, count=0)
@@ -64,18 +67,18 @@ def test_set_and_reset(node: Node) -> None:
 
 
 def test_a_missing_gpu(node: Node) -> None:
-    with gpus.MissingGpu(node, gpu=1):
+    with gpu_faults.MissingGpu(node, gpu=1):
         assert len(node.run("nvidia-smi", "-L").splitlines()) == 1
-        with gpus.MissingGpu(node, gpu=0):
+        with gpu_faults.MissingGpu(node, gpu=0):
             assert "No devices were found" in node.run("nvidia-smi", "-L", check=False)
         assert len(node.run("nvidia-smi", "-L").splitlines()) == 1
     assert len(node.run("nvidia-smi", "-L").splitlines()) == 2
 
 
 def test_an_old_driver_and_none(node: Node) -> None:
-    with gpus.OldDriver(node, version="535.183.01"):
+    with gpu_faults.OldDriver(node, version="535.183.01"):
         assert "535.183.01" in node.run(*_QUERY)
-    with gpus.NoDriver(node):
+    with gpu_faults.NoDriver(node):
         assert "couldn't communicate with the NVIDIA driver" in node.run("nvidia-smi", check=False)
         assert not node.succeeds("nvidia-smi", "-L")
     assert "580.95.05" in node.run(*_QUERY)
@@ -83,13 +86,13 @@ def test_an_old_driver_and_none(node: Node) -> None:
 
 def test_a_busy_gpu(node: Node) -> None:
     query = ("nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits")
-    with gpus.BusyGpu(node, mib=1000):
+    with gpu_faults.BusyGpu(node, mib=1000):
         assert node.run(*query) == "4242, python3, 1000\n"
     assert node.run(*query) == ""
 
 
 def test_an_xid_in_one_nodes_log(shared_lab: Lab, node: Node) -> None:
-    with gpus.Xid(node, code=79):
+    with gpu_faults.Xid(node, code=79):
         assert "NVRM: Xid (PCI:0000:10:00): 79" in shared_lab.ssh("node1", "sudo dmesg").stdout
         assert "NVRM: Xid" not in shared_lab.ssh("node2", "sudo dmesg").stdout
         year = time.strftime("%Y]")
@@ -101,7 +104,7 @@ def test_an_xid_in_one_nodes_log(shared_lab: Lab, node: Node) -> None:
 def test_a_registry_that_nodes_push_to_and_pull_from(shared_lab: Lab) -> None:
     client, place = engine.needed(), shared_lab.place
     pusher, puller = shared_lab["node1"], shared_lab["node2"]
-    there = registry.up(client, place, host.read(), [pusher, puller])
+    there = registry.up(client, place, facts.read(), [pusher, puller])
     try:
         name = f"{there.address}/base"
         pusher.run("docker", "tag", small_image.provide(pusher), name)

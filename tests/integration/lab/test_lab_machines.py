@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from lab import engine, lab, spec
+from lab import lab
+from lab.base.place import LABEL, Place
+from lab.host import engine
 from lab.lab import Lab
-from lab.place import LABEL, Place
+from lab.nodes import spec
 from launcher.base.paths import ROOT
 from launcher.inventory import hosts as inventory
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from lab.node import Node
+from lab.nodes.node import Node
 from launcher.base.paths import ROOT
 
 ALLOWED = ROOT / "docs" / "reset-leaves.yml"

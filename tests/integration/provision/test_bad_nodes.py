@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import faults, gpus
+from lab.faults import gpu_faults, node_faults
 from lab.lab import Lab
-from lab.node import Node
+from lab.nodes import gpus
+from lab.nodes.node import Node
 from launcher.base.paths import ROOT
 from tests.integration.provision import snapshot
 from tests.support.provisioned import playbook, recap
@@ -37,7 +38,7 @@ def without(machines: Lab, *nodes: Node) -> Iterator[None]:
 
 
 def test_a_node_that_is_down_does_not_stop_the_others(machines: Lab) -> None:
-    with faults.Kill(machines["node3"]):
+    with node_faults.Kill(machines["node3"]):
         done = front_door("provision", machines.place.inventory)
         assert done.returncode == 5, done.stdout[-3000:]
         assert {name: one["failed"] for name, one in recap(done).items()} == {"node1": 0, "node2": 0}
@@ -95,9 +96,9 @@ def test_a_changed_host_key_is_explained_and_refused(machines: Lab, tmp_path: Pa
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        (lambda node: gpus.MissingGpu(node, 1), "promises 2 GPUs"),
-        (lambda node: gpus.OldDriver(node, "535.183.01"), "driver is 535.183.01"),
-        (lambda node: gpus.BusyGpu(node, 0), "held by"),
+        (lambda node: gpu_faults.MissingGpu(node, 1), "promises 2 GPUs"),
+        (lambda node: gpu_faults.OldDriver(node, "535.183.01"), "driver is 535.183.01"),
+        (lambda node: gpu_faults.BusyGpu(node, 0), "held by"),
     ],
 )
 def test_gpus_that_are_not_as_promised(machines: Lab, tmp_path: Path, fault: object, says: str) -> None:

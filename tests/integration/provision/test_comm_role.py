@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from lab.image.recipe import USER
 from lab.lab import Lab
-from lab.recipe import USER
 from tests.support.provisioned import playbook, recap
 
 pytestmark = [pytest.mark.timeout(300)]

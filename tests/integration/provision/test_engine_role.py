@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.lab import Lab
-from lab.node import Node
+from lab.nodes.node import Node
 from launcher.base.paths import ROOT
 from tests.integration.lab import small_image
 from tests.integration.provision import snapshot

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from lab import engine, faults, network
+from lab.faults import node_faults
+from lab.host import engine
 from lab.lab import Lab
-from lab.node import Node
+from lab.nodes import network
+from lab.nodes.node import Node
 from launcher.base.paths import ROOT
 from tests.support.provisioned import playbook, recap
 
@@ -101,7 +103,7 @@ def test_again_changes_nothing_and_the_proof_holds(closed: Lab) -> None:
 
 def test_after_a_reboot_the_operator_comes_in_and_strangers_do_not(closed: Lab) -> None:
     node = closed["node1"]
-    with faults.Reboot(node):
+    with node_faults.Reboot(node):
         pass
     assert closed.ssh("node1", "true").returncode == 0
     with listening(node):
@@ -153,7 +155,7 @@ def test_what_nobody_has_confirmed_at_a_reboot_is_taken_back(trap: Node, bare_la
     finally:
         os.killpg(operator.pid, signal.SIGKILL)  # the operator's computer dies as well
         operator.wait()
-    with faults.Reboot(trap):
+    with node_faults.Reboot(trap):
         pass
     assert bare_lab.ssh("node1", "true").returncode == 0
     assert ufw(trap) == before

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.image.recipe import USER
 from lab.lab import Lab
-from lab.node import Node
-from lab.recipe import USER
+from lab.nodes.node import Node
 from tests.integration.provision import snapshot
 from tests.support.provisioned import playbook, recap
 

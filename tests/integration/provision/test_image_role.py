@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lab import engine, host, links, registry
+from lab import registry
+from lab.faults import links
+from lab.host import engine, facts
+from lab.image.recipe import USER
 from lab.lab import Lab
-from lab.node import Node
-from lab.recipe import USER
+from lab.nodes.node import Node
 from tests.support.provisioned import Provisioned, playbook, recap
 
 pytestmark = [pytest.mark.timeout(900)]
@@ -39,7 +41,7 @@ def wan(provisioned: Provisioned) -> Iterator[str]:
     """The address of a registry that only this module's image is in."""
     machines = provisioned.machines
     client = engine.needed()
-    place = registry.up(client, machines.place, host.read(), machines.nodes.values())
+    place = registry.up(client, machines.place, facts.read(), machines.nodes.values())
     yield place.address
     registry.down(client, machines.place)
     for node in machines.nodes.values():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.image.recipe import USER
 from lab.lab import Lab
-from lab.node import Node
-from lab.recipe import USER
+from lab.nodes.node import Node
 from launcher.base.paths import ROOT
 from tests.support.provisioned import playbook, recap
 

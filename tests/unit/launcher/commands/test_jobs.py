@@ -28,7 +28,7 @@ from launcher.inventory.hosts import Host
 from launcher.job.folder import JobFolder
 from launcher.ssh import pool
 from launcher.ssh.connection import Finished
-from launcher.ssh.reachability import State
+from launcher.ssh.refusals import State
 from tests.support.cluster_job import FAILED, SUCCEEDED, Node, Nodes
 from tests.support.found_jobs import ENDED, FETCHED, folder, job
 from tests.support.plans import cluster_plan

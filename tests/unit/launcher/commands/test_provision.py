@@ -18,7 +18,8 @@ from launcher.inventory.hosts import Host
 from launcher.provision import playbook
 from launcher.provision.playbook import Ended
 from launcher.ssh import known_hosts
-from launcher.ssh.reachability import Answer, State
+from launcher.ssh.reachability import Answer
+from launcher.ssh.refusals import State
 
 _NODES = {"a": {"state": "ok", "changed": 0, "why": ""}, "b": {"state": "changed", "changed": 3, "why": ""}}
 FINE = json.dumps({"refused": False, "nodes": _NODES})

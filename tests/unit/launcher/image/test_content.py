@@ -83,7 +83,7 @@ def test_which_lines_of_the_dockerfile_cost_the_big_layer(checkout: Path) -> Non
 
 
 def test_the_dockerfile_needs_no_registry_for_itself() -> None:
-    assert "# syntax" not in (ROOT / "docker" / "Dockerfile").read_text().replace("No `# syntax=` line", "")
+    assert "# syntax" not in (ROOT / "docker" / "Dockerfile").read_text().replace("no `# syntax=` line", "")
 
 
 def test_packages_without_their_reasons() -> None:

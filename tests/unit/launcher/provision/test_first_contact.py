@@ -9,7 +9,7 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
 from launcher.inventory.ssh_options import SshOptions
 from launcher.provision import first_contact
-from launcher.ssh.reachability import State
+from launcher.ssh.refusals import State
 
 BLOB = base64.b64encode(b"the key of a machine").decode()
 SSH = """#!/bin/sh
@@ -89,7 +89,7 @@ def test_asked_once(pins: Path, monkeypatch: pytest.MonkeyPatch, answer: str, pi
 def test_a_changed_key_is_never_accepted(pins: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pins.write_text(f"changed ssh-ed25519 {BLOB}\n")
     before = pins.read_text()
-    assert "n-changed: mend this first" in refusal(hosts("a", "changed"), pins, trust=True)
+    assert "n-changed: fix this first" in refusal(hosts("a", "changed"), pins, trust=True)
     out = capsys.readouterr().out
     for said in ("SHA256:new", f"{pins}:1", f"ssh-keygen -f {pins} -R changed", "installed anew", "n-a"):
         assert said in out
@@ -110,7 +110,7 @@ def test_behind_a_jump_host_the_user_pins_by_hand(pins: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("a", "denied"), "n-denied: mend this"),
+        (("a", "denied"), "n-denied: fix this"),
         (("silent", "silent2"), "no node answers"),
         (("mute",), "no node answers"),
     ],

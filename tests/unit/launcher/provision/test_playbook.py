@@ -12,16 +12,16 @@ import pytest
 
 from launcher.base.paths import ROOT
 from launcher.provision import playbook
-from launcher.provision.heartbeat import Standing, heartbeat, standing
+from launcher.provision.heartbeat import CurrentTask, current_task, heartbeat
 
 NOTES = "10.0\ttask\tfirst\n10.1\tbegin\ta\n10.2\tend\ta\n20.0\ttask\tr : second\n20.0\tbegin\ta\n20.0\tbegin\tb\n"
 
 
 def test_notes_say_which_nodes_have_not_finished() -> None:
-    assert standing(NOTES) == Standing(task="r : second", since=20.0, nodes=("a", "b"))
-    assert standing(NOTES + "25.0\tend\ta\n26.0\ten").nodes == ("b",)
-    assert heartbeat(standing(NOTES), 60.4) == "… still: r : second (40 s) on a, b"
-    assert heartbeat(standing(""), 5.0) == "… still: starting"
+    assert current_task(NOTES) == CurrentTask(name="r : second", started_at=20.0, nodes=("a", "b"))
+    assert current_task(NOTES + "25.0\tend\ta\n26.0\ten").nodes == ("b",)
+    assert heartbeat(current_task(NOTES), 60.4) == "… still: r : second (40 s) on a, b"
+    assert heartbeat(current_task(""), 5.0) == "… still: starting"
 
 
 def python(code: str) -> list[str]:

@@ -103,7 +103,7 @@ def test_openssh_itself_is_asked(tmp_path: Path) -> None:
 
 
 def test_options_that_ssh_can_not_take_are_said(tmp_path: Path) -> None:
-    with pytest.raises(RingmasterError, match=r"node1: ssh refuses its options: .*; mend ansible_ssh_common_args"):
+    with pytest.raises(RingmasterError, match=r"node1: ssh refuses its options: .*; fix ansible_ssh_common_args"):
         logins([host(tmp_path / "config", "-o", "NoSuchOption=1")], tmp_path / "pins")
 
 

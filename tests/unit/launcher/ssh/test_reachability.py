@@ -3,7 +3,8 @@
 import pytest
 
 from launcher.base.parallel import Done, run_all
-from launcher.ssh.reachability import State, judge
+from launcher.ssh.reachability import judge
+from launcher.ssh.refusals import State
 
 CHANGED = """\
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
@@ -22,6 +23,7 @@ Host key verification failed."""
         ("ssh: connect to host 10.0.0.1 port 22: Connection refused", State.DOWN, "connection refused"),
         ("ssh: connect to host 10.0.0.1 port 22: No route to host", State.DOWN, "no route"),
         ("ops@10.0.0.1: Permission denied (publickey).", State.DENIED, "no key was accepted for user ops"),
+        ("Permission denied, please try again.", State.DENIED, "no key was accepted; see ansible_user"),
         ("no such identity: /k: No such file\nops@h: Permission denied (publickey).", State.DENIED, "user ops"),
         ("Warning: Identity file /k not accessible: No such file or directory.\nops@h: Permission denied (publickey).",
          State.DENIED, "the private key /k is not there"),

@@ -1,0 +1,1 @@
+"""`python -m lab`: its options, and what each command does."""

@@ -1,0 +1,1 @@
+"""What can go wrong with nodes and links, each with its undo."""

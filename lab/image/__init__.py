@@ -1,0 +1,1 @@
+"""The node images: what they are made from, their build, their copies."""

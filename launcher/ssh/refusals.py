@@ -1,0 +1,82 @@
+"""Why a node can't be used: what a refusal means and how to fix it, in the same words for OpenSSH and for Fabric."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What an attempt to log in came to."""
+
+    OK = "ok"
+    DOWN = "down"
+    DENIED = "denied"
+    CHANGED = "CHANGED KEY"
+    UNKNOWN = "unknown key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """One attempt that failed."""
+
+    state: State
+    reason: str
+
+
+class RefusedError(Exception):
+    """A node that did not let us in."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+KEY_UNKNOWN = "its host key is not known"
+KEY_CHANGED = "its host key is not the pinned one"
+KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
+PINNING = "make provision shows it, asks, and pins it"
+TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
+_NO_KEY = "no key was accepted for user {1}; see ansible_user and its keys (ssh-add for one with a passphrase)"
+_PATTERNS: tuple[tuple[str, State, str], ...] = (
+    # In this order: the first that fits is the cause, and what follows is its consequence.
+    (r"Could not resolve hostname (\S+):", State.DOWN, "the name {1} is not known here; set ansible_host"),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", State.CHANGED, KEY_CHANGED),
+    (r"REVOKED HOST KEY", State.CHANGED, "its host key is marked as revoked"),
+    (r"No \S+ host key is known for", State.UNKNOWN, KEY_UNKNOWN),
+    (r"not found in known_hosts", State.UNKNOWN, f"{KEY_OF_ANOTHER_KIND}; make provision explains"),  # paramiko's
+    (r"Host key verification failed", State.UNKNOWN, "a host key on the way to it is not known"),
+    (r"timed out", State.DOWN, TIMED_OUT),
+    (r"Connection refused", State.DOWN, "connection refused; is sshd running, and on this port?"),
+    (r"No route to host|Network is unreachable", State.DOWN, "no route to it from here"),
+    (r"(?:UNPROTECTED PRIVATE KEY FILE|bad permissions)", State.DENIED, "the private key's file is open to others"),
+    (r"dentity file (.+?) not accessible", State.DENIED, "the private key {1} is not there"),
+    (r"Too many authentication failures", State.DENIED, "too many keys tried; set ansible_ssh_private_key_file"),
+    (r"(?m)^(\S+?)@\S+: Permission denied", State.DENIED, _NO_KEY),
+    (r"(?m)^Permission denied", State.DENIED, _NO_KEY.replace(" for user {1}", "")),
+    (r"Connection (?:closed|reset)|kex_exchange_identification", State.DOWN, "sshd closed the connection at once"),
+)
+
+
+def explain(words: str) -> Refusal | None:
+    """Return what an SSH client's `words` mean; None if they are none that we know."""
+    for pattern, state, reason in _PATTERNS:
+        found = re.search(pattern, words)
+        if found:
+            return Refusal(state=state, reason=reason.replace("{1}", found[1] if found.re.groups else ""))
+    return None
+
+
+def denied(user: str) -> Refusal:
+    """Return the refusal of a node that accepted none of our keys."""
+    return Refusal(state=State.DENIED, reason=_NO_KEY.replace("{1}", user))
+
+
+def changed(shown: str, pinned: str) -> Refusal:
+    """Return the refusal of a node that shows one fingerprint where others are pinned."""
+    reason = f"it shows {shown}, pinned is {pinned}: installed anew, or someone stands between; make verify explains"
+    return Refusal(state=State.CHANGED, reason=reason)
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's words on one line that fits the table of all nodes."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 
-PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
+from launcher.base.paths import ROOT
+
+PLAYBOOKS = ROOT / "playbooks"
 
 
 @pytest.fixture

@@ -82,6 +82,6 @@ def image(_connection: Connection, *, debug: bool, **flags: str) -> None:
 def bench(_connection: Connection, *, only: str, quick: str, inventory: str) -> None:
     """Measure, print the tables with the ratios, and write them into docs/performance.md."""
     from benchmarks import cli
-    from launcher.commands.options import switch
+    from launcher.base.values import switch
 
     leave_with(lambda: cli.run(only=only, quick=switch("QUICK", quick), inventory=inventory))

@@ -12,13 +12,6 @@ def number(what: str, value: int, low: int, high: int, *, or_none: bool = False)
         raise RingmasterError(f"{what}={value}: must be {'0 or ' if or_none else ''}{low} to {high}")
 
 
-def switch(what: str, text: str) -> bool:
-    """Return whether a switch is on: 1 or 0; empty is 0."""
-    if text not in {"", "0", "1"}:
-        raise RingmasterError(f"{what}={text}: must be 1 or 0")
-    return text == "1"
-
-
 def pattern(what: str, text: str, wanted: str, meaning: str) -> None:
     """Refuse a text that the regular expression `wanted` doesn't match; `meaning` says what it must be."""
     if not re.fullmatch(wanted, text):

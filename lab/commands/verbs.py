@@ -7,7 +7,6 @@ import shlex
 import shutil
 
 from lab import lab, registry
-from lab.base import check
 from lab.base.place import ENGINE_RECORD, STATE, Place
 from lab.base.say import say
 from lab.faults.fault import Fault
@@ -17,6 +16,7 @@ from lab.nodes import gpus as stand_ins
 from lab.nodes import spec
 from lab.nodes.node import Node
 from launcher.base.errors import RingmasterError
+from launcher.base.values import switch
 
 
 def up(options: argparse.Namespace) -> None:
@@ -25,9 +25,9 @@ def up(options: argparse.Namespace) -> None:
     wanted = spec.lab(
         nodes=_number("NODES", options.nodes, 3),
         gpus=_number("GPUS", options.gpus, 0),
-        engine=check.switch("ENGINE", options.engine),
-        unequal=check.switch("UNEQUAL", options.unequal),
-        registry=check.switch("REGISTRY", options.registry),
+        engine=switch("ENGINE", options.engine),
+        unequal=switch("UNEQUAL", options.unequal),
+        registry=switch("REGISTRY", options.registry),
         overrides=options.node,
     )
     lab.up(wanted, place)
@@ -47,7 +47,7 @@ def _number(what: str, text: str, default: int) -> int:
 
 def down(options: argparse.Namespace) -> None:
     """Remove labs, and what else was asked for."""
-    purge = check.switch("PURGE", options.purge)
+    purge = switch("PURGE", options.purge)
     one = _place(options)
     every = options.name is None or purge
     with contextlib.ExitStack() as each:  # the others also if one fails

@@ -14,8 +14,8 @@ from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
+from launcher.base.values import switch
 from launcher.commands.inventory import open_cluster
-from launcher.commands.options import switch
 from launcher.inventory.ansible_reader import STRICT
 from launcher.inventory.hosts import Host
 from launcher.provision import playbook

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 from launcher.base import timings
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from launcher.base.values import switch
 from launcher.commands import dry_run
 from launcher.commands.inventory import Inventory, open_inventory
-from launcher.commands.options import TrainOptions, switch, to_request
+from launcher.commands.options import TrainOptions, to_request
 from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome
 from launcher.follow.screen import Screen, shown

@@ -7,7 +7,8 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
-from launcher.commands.options import TrainOptions, switch, to_request
+from launcher.base.values import switch
+from launcher.commands.options import TrainOptions, parse_gpus, parse_nodes, parse_ranks, split_arguments, to_request
 from launcher.job.folder import Earlier, JobFolder
 
 STYLE = "import argparse\nargparse.ArgumentParser().add_argument('--local_rank')\n"
@@ -114,3 +115,42 @@ def test_the_trainers_strategy_is_read_from_its_arguments(args: str, strategy: s
 
 def test_a_script_may_have_a_strategy_of_its_own(from_job: Earlier) -> None:
     assert to_request(TrainOptions(args="--strategy dp"), from_job).strategy == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ()),
+        ("--lr 0.1", ("--lr", "0.1")),
+        ('--note "it\'s $HOME"', ("--note", "it's $HOME")),
+        ("'$(rm -rf /)' ';' `x`", ("$(rm -rf /)", ";", "`x`")),
+        ("'a\nb' \\$\\$ ü训练", ("a\nb", "$$", "ü训练")),
+        ("'' # -- x", ("", "#", "--", "x")),
+    ],
+)
+def test_arguments_split_as_posix_words(text: str, words: tuple[str, ...]) -> None:
+    assert split_arguments(text) == words
+
+
+@pytest.mark.parametrize("text", ["'open", '"', "back\\"])
+def test_an_open_quote_is_an_error(text: str) -> None:
+    with pytest.raises(RingmasterError, match="ARGS"):
+        split_arguments(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "abc", "1.5", "2 ", "٣", "99999999999"])
+def test_bad_node_counts(text: str) -> None:
+    with pytest.raises(RingmasterError, match="NODES"):
+        parse_nodes(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "all", "1.5", "99999"])
+def test_bad_rank_counts(text: str) -> None:
+    with pytest.raises(RingmasterError, match="RANKS"):
+        parse_ranks(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "a b", "0,,1", "1.5", ";"])
+def test_bad_gpus(text: str) -> None:
+    with pytest.raises(RingmasterError, match="GPUS"):
+        parse_gpus(text)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from launcher.base.errors import RingmasterError
-from launcher.commands.options import split_arguments
 from launcher.job import program
 
 LAUNCH_STYLE = "import argparse\np = argparse.ArgumentParser()\np.add_argument('{flag}', type=int)\n"
@@ -15,27 +14,6 @@ def script(folder: Path, text: str | bytes, name: str = "train.py") -> Path:
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", ()),
-        ("--lr 0.1", ("--lr", "0.1")),
-        ('--note "it\'s $HOME"', ("--note", "it's $HOME")),
-        ("'$(rm -rf /)' ';' `x`", ("$(rm -rf /)", ";", "`x`")),
-        ("'a\nb' \\$\\$ ü训练", ("a\nb", "$$", "ü训练")),
-        ("'' # -- x", ("", "#", "--", "x")),
-    ],
-)
-def test_arguments_split_as_posix_words(text: str, words: tuple[str, ...]) -> None:
-    assert split_arguments(text) == words
-
-
-@pytest.mark.parametrize("text", ["'open", '"', "back\\"])
-def test_an_open_quote_is_an_error(text: str) -> None:
-    with pytest.raises(RingmasterError, match="ARGS"):
-        split_arguments(text)
 
 
 def test_missing_folder_and_not_python(tmp_path: Path) -> None:

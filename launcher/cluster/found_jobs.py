@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster import containers, job_folders
-from launcher.cluster.containers import JobContainer
+from launcher.cluster import job_folders
+from launcher.cluster.engine import containers
+from launcher.cluster.engine.containers import JobContainer
 from launcher.inventory.hosts import job_dir
 from launcher.job.plan import NAME, Plan
 from launcher.ssh.connection import Remote, Trouble

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.base.errors import ExitCode
 from launcher.cluster import job_folders
-from launcher.cluster.runtime import DockerRuntime
+from launcher.cluster.engine.runtime import DockerRuntime
 from launcher.cluster.transfer.download import FolderDownload
 from launcher.follow.failure import Failure
 from launcher.follow.outcome import Outcome, outcome_of

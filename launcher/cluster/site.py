@@ -12,7 +12,8 @@ from docker.errors import ImageNotFound
 
 from launcher.base import node_table
 from launcher.base.errors import RingmasterError
-from launcher.cluster import containers, job_folders
+from launcher.cluster import job_folders
+from launcher.cluster.engine import containers
 from launcher.cluster.job import ClusterJob, planned_job_dir
 from launcher.cluster.preflight import findings, probe_answer
 from launcher.cluster.preflight.checks import run_checks
@@ -20,7 +21,7 @@ from launcher.cluster.preflight.findings import Candidate, JobNeeds
 from launcher.cluster.preflight.gpus import JobOnNode, choose_gpus, promised_gpus
 from launcher.cluster.preflight.image import image_names
 from launcher.cluster.preflight.network import free_port
-from launcher.cluster.preflight.node_facts import to_node_facts
+from launcher.cluster.preflight.plan_input import to_node_facts
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
 from launcher.cluster.preflight.requirements import find_requirements
 from launcher.cluster.transfer.code import list_code

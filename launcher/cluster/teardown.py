@@ -1,7 +1,7 @@
 """Remove what is left of a job on its nodes, and prove that nothing is."""
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster import containers
+from launcher.cluster.engine import containers
 from launcher.cluster.found_jobs import FoundJob, plan_of
 from launcher.cluster.sockets import SOCKETS, has_socket
 from launcher.ssh.connection import Remote, Trouble

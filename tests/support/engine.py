@@ -8,7 +8,7 @@ from typing import Any
 
 from docker.errors import APIError, NotFound
 
-from launcher.cluster.containers import JobContainer
+from launcher.cluster.engine.containers import JobContainer
 
 MOMENT = 1_767_225_600.0  # 2026-01-01
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.atomic_file import write_json
-from launcher.cluster.containers import JobContainer
+from launcher.cluster.engine.containers import JobContainer
 from launcher.cluster.found_jobs import FoundJob, Part
 from tests.support.engine import FakeEngine, job_container
 from tests.support.local_remote import LocalRemote

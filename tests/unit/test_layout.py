@@ -112,6 +112,7 @@ def test_what_is_too_long_is_seen() -> None:
 PLANTED = {
     "launcher": ("launcher/base/errors.py", "import launcher.commands.cli"),
     "cluster": ("launcher/cluster/sockets.py", "import launcher.cluster.site"),
+    "engine": ("launcher/cluster/engine/containers.py", "import launcher.cluster.engine.runtime"),
     "verbs": ("launcher/commands/train.py", "import launcher.commands.jobs"),
     "image-verb": ("launcher/commands/provision.py", "import launcher.commands.image"),
     "on-node": ("launcher/on_node/rank.py", "import launcher.on_node.probe"),

@@ -9,8 +9,8 @@ from docker.errors import NotFound
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.cluster.containers import unix_time
-from launcher.cluster.log_cursor import LogCursor
+from launcher.cluster.engine.containers import unix_time
+from launcher.cluster.engine.log_cursor import LogCursor
 from launcher.ssh.connection import Trouble
 from tests.support.engine import MOMENT, stamp
 

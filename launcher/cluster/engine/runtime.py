@@ -10,9 +10,9 @@ from docker.errors import APIError
 
 from launcher.base import timings
 from launcher.base.errors import RingmasterError
-from launcher.cluster import containers
-from launcher.cluster.containers import JobContainer
-from launcher.cluster.node import DockerNode
+from launcher.cluster.engine import containers
+from launcher.cluster.engine.containers import JobContainer
+from launcher.cluster.engine.node import DockerNode
 from launcher.follow.runtime import NotStartedError
 from launcher.job.container import arguments
 from launcher.job.plan import NodePlan, Plan

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import docker
 
-from launcher.cluster.containers import unix_time
+from launcher.cluster.engine.containers import unix_time
 
 _OVERLAP_S = 2
 """How far back the engine is asked again: time stamps of the two streams may be slightly out of order in the log."""

@@ -10,9 +10,9 @@ from docker.errors import ImageNotFound
 from requests import ReadTimeout
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster import node as docker_node
-from launcher.cluster import runtime as docker_runtime
-from launcher.cluster.runtime import DockerRuntime
+from launcher.cluster.engine import node as docker_node
+from launcher.cluster.engine import runtime as docker_runtime
+from launcher.cluster.engine.runtime import DockerRuntime
 from launcher.cluster.sockets import SOCKETS
 from launcher.follow.runtime import NotStartedError
 from launcher.job.plan import Plan

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from launcher.cluster.preflight.gpus import GpuChoice, choose_gpus
-from launcher.cluster.preflight.node_facts import to_node_facts
+from launcher.cluster.preflight.plan_input import to_node_facts
 from launcher.image.labels import ImageFacts
 from tests.support.probe_answers import answer, host
 

@@ -9,8 +9,8 @@ from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.cluster import containers
-from launcher.cluster.containers import STALE_S, JobContainer, in_the_way, parse, unix_time
+from launcher.cluster.engine import containers
+from launcher.cluster.engine.containers import STALE_S, JobContainer, in_the_way, parse, unix_time
 from launcher.cluster.preflight.gpus import JobOnNode
 from tests.support.engine import MOMENT, FakeEngine, job_container, refusal
 

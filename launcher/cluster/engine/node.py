@@ -12,8 +12,8 @@ import docker
 from docker.errors import APIError, NotFound
 
 from launcher.base.errors import RingmasterError
-from launcher.cluster import containers
-from launcher.cluster.log_cursor import LogCursor
+from launcher.cluster.engine import containers
+from launcher.cluster.engine.log_cursor import LogCursor
 from launcher.cluster.sockets import SOCKETS, has_socket
 from launcher.job.container import IMAGE_PYTHON, IMAGE_RANK_PROGRAM
 from launcher.job.plan import NodePlan

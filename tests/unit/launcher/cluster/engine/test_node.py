@@ -14,8 +14,8 @@ import pytest
 import requests
 from docker.errors import APIError, NotFound
 
-from launcher.cluster import node as docker_node
-from launcher.cluster.node import _KILL, _RANK_COMMAND, DockerNode, _memory
+from launcher.cluster.engine import node as docker_node
+from launcher.cluster.engine.node import _KILL, _RANK_COMMAND, DockerNode, _memory
 from launcher.cluster.sockets import SOCKETS, has_socket
 from launcher.inventory.hosts import Host
 from launcher.job.plan import NodePlan

@@ -12,76 +12,81 @@ LINT_PLAYBOOKS := ANSIBLE_INVENTORY_UNPARSED_FAILED=0 PATH="$$PWD/$(BIN):$$PATH"
 # These variables count from the environment too. The list is closed: the others, and every new one, count from make's
 # command line only, because users' shells have a NAME (WSL), CUDA, PORT or ENV of their own. Those stay untouched in
 # the environment.
-FROM_ENVIRONMENT := INVENTORY LIMIT NODES GPUS RANKS SCRIPT ARGS DATA RESUME LAUNCH_STYLE SECRETS DETACH DRY_RUN TAGS TRUST CHECK KEEP_PACKAGES REQUIREMENTS ENGINE UNEQUAL REGISTRY PURGE ONLY QUICK LAB PYTHON
-typed := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+rm-from-environment := INVENTORY LIMIT NODES GPUS RANKS SCRIPT ARGS DATA RESUME LAUNCH_STYLE SECRETS DETACH DRY_RUN TAGS TRUST CHECK KEEP_PACKAGES REQUIREMENTS ENGINE UNEQUAL REGISTRY PURGE ONLY QUICK LAB PYTHON
+# (Names of our own have a dash, which no variable of an environment has.)
+rm-typed := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 # Every byte must arrive, but make expands `$` in a value that it exports (and runs a `$(shell …)` in it). So no variable
 # is exported under its own name; this stands before the first $(shell), to which make 4.4 exports as well. Only
-# NCCL_DEBUG stays in the environment, because jobs on this machine take it from there.
-unexport $(FROM_ENVIRONMENT) $(filter-out NCCL_DEBUG,$(typed))
+# NCCL_DEBUG stays in the environment, because jobs on this machine take it from there; typed, it is made a value that
+# isn't expanded again.
+unexport $(rm-from-environment) $(filter-out NCCL_DEBUG,$(rm-typed))
+ifneq ($(filter NCCL_DEBUG,$(rm-typed)),)
+  override NCCL_DEBUG := $(value NCCL_DEBUG)
+endif
 MAKEOVERRIDES :=
 
 # What users may set. options.txt lists every option with its targets and its help, for fab as well. It is read as words
 # such as NODES (a variable) and train/--nodes="$RM_NODES" (the flag that hands it to a target's program).
-OPTIONS := launcher/commands/options.awk launcher/commands/options.txt
-WORDS := $(shell awk -v show=words -f $(OPTIONS))
-VARIABLES := $(filter-out %",$(WORDS))
-flags = $(patsubst $(1)/%,%,$(filter $(1)/%,$(WORDS)))
-ifeq ($(VARIABLES),)
+rm-options := launcher/commands/options.awk launcher/commands/options.txt
+rm-words := $(shell awk -v show=words -f $(rm-options))
+rm-variables := $(filter-out %",$(rm-words))
+rm-flags = $(patsubst $(1)/%,%,$(filter $(1)/%,$(rm-words)))
+ifeq ($(rm-variables),)
   $(error launcher/commands/options.txt can't be read: are it and awk there?)
 endif
-unknown := $(filter-out $(VARIABLES) MAKEOVERRIDES,$(typed))
-ifneq ($(unknown),)
-  $(error there is no variable '$(firstword $(unknown))'; known: $(VARIABLES))
+rm-unknown := $(filter-out $(rm-variables) MAKEOVERRIDES,$(rm-typed))
+ifneq ($(rm-unknown),)
+  $(error there is no variable '$(firstword $(rm-unknown))'; known: $(rm-variables))
 endif
 # Recipes find each as RM_<name>, which $(value) fills byte for byte. A variable that doesn't count is empty there.
-$(foreach name,$(VARIABLES),$(eval export RM_$(name) = $(if $(filter $(name),$(FROM_ENVIRONMENT) $(typed)),$$(value $(name)))))
+$(foreach name,$(rm-variables),$(eval export RM_$(name) = $(if $(filter $(name),$(rm-from-environment) $(rm-typed)),$$(value $(name)))))
 
 ##@ Prepare
 .PHONY: provision
 provision: control ## prepare every node of the inventory for training; a second run changes nothing
-	@exec $(FAB) provision $(call flags,provision)
+	@exec $(FAB) provision $(call rm-flags,provision)
 
 .PHONY: image
 image: control ## build the training image on the first node, and deliver it to every node (docs/image.md)
-	@exec $(FAB) image $(call flags,image)
+	@exec $(FAB) image $(call rm-flags,image)
 
 .PHONY: verify
 verify: control ## prove that every node is as provisioned, one line per node; changes nothing
-	@exec $(FAB) verify $(call flags,verify)
+	@exec $(FAB) verify $(call rm-flags,verify)
 
 .PHONY: reset
 reset: control ## take back exactly what provisioning added
-	@exec $(FAB) reset $(call flags,reset)
+	@exec $(FAB) reset $(call rm-flags,reset)
 
 ##@ Train
 .PHONY: train
 train: control ## run a job on NODES nodes, follow it, exit with its result
-	@exec $(FAB) train $(call flags,train)
+	@exec $(FAB) train $(call rm-flags,train)
 
 .PHONY: status
 status: control ## show the jobs on the nodes: state, age, step
-	@exec $(FAB) status $(call flags,status)
+	@exec $(FAB) status $(call rm-flags,status)
 
 .PHONY: logs
 logs: control ## follow a job (NAME) to its end and fetch its results; Ctrl-C leaves the job running
-	@exec $(FAB) logs $(call flags,logs)
+	@exec $(FAB) logs $(call rm-flags,logs)
 
 .PHONY: stop
 stop: control ## stop a job (NAME) on every node, with a checkpoint, and prove that nothing of it is left
-	@exec $(FAB) stop $(call flags,stop)
+	@exec $(FAB) stop $(call rm-flags,stop)
 
 .PHONY: bench
 bench: everything ## measure, and write docs/performance.md; ONLY=step,recipe chooses, QUICK=1 shortens
-	@exec $(FAB) bench $(call flags,bench)
+	@exec $(FAB) bench $(call rm-flags,bench)
 
 ##@ Rehearse
 .PHONY: lab
 lab: control ## start a cluster of NODES container nodes on this machine, each with GPUS stand-in GPUs (docs/lab.md)
-	@exec $(BIN)/python -m lab up $(call flags,lab)
+	@exec $(BIN)/python -m lab up $(call rm-flags,lab)
 
 .PHONY: lab-down
 lab-down: control ## remove every lab of this checkout
-	@exec $(BIN)/python -m lab down $(call flags,lab-down)
+	@exec $(BIN)/python -m lab down $(call rm-flags,lab-down)
 
 ##@ Develop
 .PHONY: test
@@ -104,11 +109,11 @@ help: ## show this list
 	@awk -F '"' '/^version = / { print "Ringmaster " $$2 ": one PyTorch training cluster from ordinary GPU machines.  make <target> [VARIABLE=value …]" }' pyproject.toml
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 	@printf '\nVariables that everybody needs (make help-all: every variable)\n'
-	@awk -v show=help -f $(OPTIONS)
+	@awk -v show=help -f $(rm-options)
 
 .PHONY: help-all
 help-all: ## show every variable, by target
-	@awk -v show=help-all -f $(OPTIONS)
+	@awk -v show=help-all -f $(rm-options)
 
 # What a target needs is installed when the target is first used; afterwards this costs a comparison of files.
 .PHONY: control

@@ -1,6 +1,6 @@
 """Optimizer steps on tensors that are already in place, in separate processes that wait for their turn.
 
-What a training step costs without data, records and checkpoints: the trainer's own parts (model, precision, objective,
+What a training step costs without data, records and checkpoints: the trainer's own parts (model, precision, loss,
 optimizer) in a bare loop.
 """
 

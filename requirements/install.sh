@@ -41,7 +41,7 @@ find_python() {
             return
         fi
     done
-    version=$("$1" -V 2>/dev/null) || version="not installed"
+    version=$("$1" -V 2>&1) || version="not installed"
     fail "needs Python 3.11 to 3.14 (newer ones lack wheels of the locked packages), but $1 is $version. Install one of them (Debian, Ubuntu: apt install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12"
 }
 

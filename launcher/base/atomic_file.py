@@ -20,8 +20,8 @@ def write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a new file, readable by everybody, that replaces the one at `path` once the block ends well.
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """Give a new file that replaces the one at `path` once the block ends well; its mode lets everybody read it.
 
     Raises:
         OSError: the file can't be written; what was there is unchanged.
@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        Path(part).chmod(0o644)
+        Path(part).chmod(mode)
         Path(part).replace(path)
     except BaseException:
         Path(part).unlink(missing_ok=True)
@@ -43,6 +43,4 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         OSError: the file can't be written; what was there is unchanged.
     """
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(value, indent=2) + "\n")
-    new.replace(path)
+    write(path, json.dumps(value, indent=2) + "\n")

@@ -158,7 +158,7 @@ def _not_running(job: FoundJob) -> str:
         return f"job {job.name} is being started; Ctrl-C there, or make stop NAME={job.name} here, ends that"
     return (
         f"job {job.name} was never started, and the launcher that began it is gone: make stop NAME={job.name} cleans "
-        "after it"
+        "up after it"
     )
 
 

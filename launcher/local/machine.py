@@ -27,6 +27,9 @@ def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the device ids (indices or UUIDs) of the GPUs that this machine may use, in order.
 
     Where `CUDA_VISIBLE_DEVICES` is set, it has chosen already. Where nvidia-smi is missing or fails, there is no GPU.
+
+    Raises:
+        RingmasterError: nvidia-smi shows a GPU that can't be used, such as one that is lost.
     """
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
@@ -34,8 +37,14 @@ def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(word for word in ids if word and word != "-1")
     try:
         return tuple(gpu["index"] for gpu in probe.ask_gpus()())
-    except (RuntimeError, ValueError):
+    except RuntimeError:
         return ()
+    except ValueError as error:
+        raise RingmasterError(
+            f"nvidia-smi shows a GPU that can't be used ({error}): reboot, or reinstall the driver; to train on the "
+            "others: CUDA_VISIBLE_DEVICES=<their ids>; without GPUs: CUDA_VISIBLE_DEVICES=",
+            exit_code=ExitCode.NOT_STARTED,
+        ) from error
 
 
 def is_this_machine(address: str) -> bool:

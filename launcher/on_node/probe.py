@@ -1,4 +1,4 @@
-"""Reads what a node is: the one reader of nvidia-smi, /proc/net/tcp, interfaces and the limit of memory.
+"""Reads what a node is: the one reader of nvidia-smi, /proc/net/tcp and the limit of memory.
 
 As a program it prints one JSON object before a job starts: `python3 -IS -c <this source> '{"job_dir": …, "data_dir":
 …}'`. Each part is read on its own: a part that fails is null, and a line in "troubles" says why. As a module the

@@ -1,8 +1,8 @@
 """Run one rank's program under torchrun: label what it prints, report how it ends, leave nothing behind.
 
-torchrun starts this file once per rank (`--no-python`), also inside a container, so it stands alone: only the standard
-library, no sibling imports. It is a parent process instead of code inside the program, because then the program is
-exactly what `python script.py` would run, and even a crash of the interpreter (SIGSEGV, SIGKILL) is reported.
+torchrun starts this file once per rank (`--no-python`), also inside a container, so it is one file, however long: only
+the standard library, no sibling imports. It is a parent process instead of code inside the program, because then the
+program is exactly what `python script.py` would run, and even a crash of the interpreter (SIGSEGV, SIGKILL) is reported.
 
 The environment names the program, as shell words, because torchrun rewrites `$$` and `${local_rank}` in arguments:
 
@@ -22,6 +22,8 @@ It prints a stream of frames, one a line, each short enough (PIPE_BUF) to reach 
 - RS rank `!` JSON: an event, {"event": "started", "pid"} or {"event": "exited", "exit_code", "signal", "error_at"},
   the latter with "refused": true if it was not started because of the GPUs
 """
+
+from __future__ import annotations
 
 import ctypes
 import json
@@ -292,7 +294,7 @@ def _signal_name(signum: int) -> str:
         return f"signal {signum}"
 
 
-def _relay(child: "subprocess.Popen[bytes]", frames: Frames, mask: Masker) -> float | None:
+def _relay(child: subprocess.Popen[bytes], frames: Frames, mask: Masker) -> float | None:
     """Pass on the child's lines until it ends; return the unix time at which its last error began."""
     splitter, error_at = LineSplitter(mask), None
     assert child.stdout is not None

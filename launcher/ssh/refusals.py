@@ -43,7 +43,8 @@ _PATTERNS: tuple[tuple[str, State, str], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", State.CHANGED, KEY_CHANGED),
     (r"REVOKED HOST KEY", State.CHANGED, "its host key is marked as revoked"),
     (r"No \S+ host key is known for", State.UNKNOWN, KEY_UNKNOWN),
-    (r"not found in known_hosts", State.UNKNOWN, f"{KEY_OF_ANOTHER_KIND}; make provision explains"),  # paramiko's
+    # Paramiko's words; it may also not know the kind of the pinned key.
+    (r"not found in known_hosts", State.UNKNOWN, "it shows a host key of a kind not pinned; make provision explains"),
     (r"Host key verification failed", State.UNKNOWN, "a host key on the way to it is not known"),
     (r"timed out", State.DOWN, TIMED_OUT),
     (r"Connection refused", State.DOWN, "connection refused; is sshd running, and on this port?"),

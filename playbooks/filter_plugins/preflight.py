@@ -178,7 +178,7 @@ def _driver(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
 
 def _no_driver(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     if fact["gpu_problem"]:
-        return f"nvidia-smi fails: {fact['gpu_problem']}: reinstall the driver, or reboot"
+        return f"nvidia-smi fails: {fact['gpu_problem'].rstrip('.')}: reinstall the driver, or reboot"
     if fact["unclaimed"]:
         return f"{fact['unclaimed']} NVIDIA GPUs are on the bus, but there is no nvidia-smi: install the driver"
     return ""

@@ -102,7 +102,7 @@ def _image(variables: Mapping[str, Any], reference: str) -> dict[str, Any] | Non
 
 
 def _broken(path: str, what: str) -> str:
-    return f"{_BROKEN}{path} {what}: correct it, remove it, or make the image again"
+    return f"{_BROKEN}{path} {what}: fix it, remove it, or make the image again"
 
 
 class FilterModule:

@@ -35,7 +35,7 @@ class RunContext:
     plan: BatchPlan
     loss: Loss
     dataset: str
-    """How a checkpoint identifies the data set: `open_data.Opened.identity`."""
+    """How a checkpoint identifies the data set: `open_data.OpenedData.identity`."""
     train: TrainingImages
     test: EvaluationImages
     steps_per_epoch: int

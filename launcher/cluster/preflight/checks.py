@@ -51,7 +51,10 @@ def run_checks(candidates: Sequence[Candidate], needs: JobNeeds) -> Report:
 
 
 def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
-    """Require a recorded image that `make image` built, from this checkout, with the packages that the script needs."""
+    """Require a recorded image that `make image` built, with the packages that the script needs.
+
+    An image with another trainer than this checkout's is worth a warning.
+    """
     if not needs.image:
         what = "no image is recorded for these nodes: `make image` builds one and brings it to them"
         yield Finding(what=what, exit_code=ExitCode.USAGE)

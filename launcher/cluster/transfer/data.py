@@ -5,13 +5,13 @@ import json
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from launcher.base.atomic_file import replacing
 from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer.file_tree import FileTree, amount, hashed_entry, in_order, mode_of, unreadable
 from launcher.on_node.tree_store import PLAIN, Entry
@@ -137,14 +137,8 @@ class _Hashes:
         kept = {path: row for path, row in self._known.items() if Path(path).exists()}
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, part = tempfile.mkstemp(dir=self._path.parent, prefix=".hashes.")
-            try:
-                with os.fdopen(handle, "w", encoding="ascii") as file:
-                    json.dump(kept, file, separators=(",", ":"))
-                Path(part).replace(self._path)
-            except BaseException:
-                Path(part).unlink(missing_ok=True)
-                raise
+            with replacing(self._path, mode=0o600) as file:
+                file.write(json.dumps(kept, separators=(",", ":")).encode("ascii"))
 
 
 def _marks(status: os.stat_result) -> list[int]:

@@ -11,7 +11,8 @@ from ansible.module_utils.ringmaster.core.probe import ask_gpu_processes, ask_gp
 def look_gpus() -> dict[str, Any]:
     """Return `gpus`, `gpu_processes` (each as the probe gives them) and, where nvidia-smi fails, `gpu_problem`.
 
-    A machine has GPUs also where no driver shows them (`unclaimed`: NVIDIA devices on the bus).
+    Some drivers list the GPUs but can't list the processes on them: `gpu_processes` is empty then. A machine has GPUs
+    also where no driver shows them (`unclaimed`: NVIDIA devices on the bus).
     """
     facts: dict[str, Any] = {
         "gpus": [],
@@ -24,9 +25,14 @@ def look_gpus() -> dict[str, Any]:
         return {**facts, "unclaimed": _on_the_bus()}
     read_gpus, read_processes = ask_gpus(), ask_gpu_processes()  # both run at once
     try:
-        return {**facts, "gpus": read_gpus(), "gpu_processes": read_processes()}
+        facts["gpus"] = read_gpus()
     except (RuntimeError, ValueError) as error:
-        return {**facts, "gpu_problem": " ".join(str(error).split()), "unclaimed": _on_the_bus()}
+        facts |= {"gpu_problem": " ".join(str(error).split()), "unclaimed": _on_the_bus()}
+    try:
+        facts["gpu_processes"] = read_processes()
+    except (RuntimeError, ValueError):
+        facts["gpu_processes"] = []
+    return facts if facts["gpu_problem"] is None else {**facts, "gpu_processes": []}
 
 
 def _on_the_bus() -> int:

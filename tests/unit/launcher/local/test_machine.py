@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.base.errors import ExitCode, RingmasterError
 from launcher.job import rendezvous
 from launcher.local import machine
 
@@ -49,6 +50,19 @@ def test_gpus_from_the_drivers_tool_and_without_it(tmp_path: Path, monkeypatch: 
     assert machine.gpus({}) == ("0", "1")
     tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
     assert machine.gpus({}) == ()
+
+
+def test_a_lost_gpu_is_no_reason_to_train_on_the_cpu_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tool = tmp_path / "nvidia-smi"
+    good, lost = "0, GPU-a, T4, 15360, 4, 580.95.05", "[Unknown Error], [GPU is lost], T4, , ,"
+    tool.write_text(f"#!/bin/sh\necho '{good}'\necho '{lost}'\n")
+    tool.chmod(0o755)
+    with pytest.raises(RingmasterError, match=r"a GPU that can't be used .*GPU is lost") as raised:
+        machine.gpus({})
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
 
 
 def test_which_process_holds_a_connection() -> None:

@@ -163,6 +163,16 @@ def test_gpus_and_processes_are_read_as_the_probe_reads_them(tmp_path: Path, mon
         assert problem in found["gpu_problem"]
 
 
+def test_gpus_whose_processes_can_not_be_listed_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(_SMI.replace('echo "GPU-a, 4711, /usr/bin/python3, [N/A]"', "echo '[Not Supported]'"))
+    tool.chmod(0o755)
+    found = gpus.look_gpus()
+    assert [gpu["index"] for gpu in found["gpus"]] == ["0"]
+    assert (found["gpu_processes"], found["gpu_problem"], found["unclaimed"]) == ([], None, 0)
+
+
 def test_preflight_and_training_read_a_node_with_one_file() -> None:
     link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / "probe.py"
     assert link.is_symlink()

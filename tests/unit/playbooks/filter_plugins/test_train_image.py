@@ -59,7 +59,7 @@ def test_a_broken_record_is_one_line_that_names_it(tmp_path: Path, text: bytes, 
     record.write_bytes(text)
     problem = image_problem(recorded_image(str(record)))
     assert problem.startswith(f"the image's record {record} {what}")
-    assert problem.endswith(": correct it, remove it, or make the image again")
+    assert problem.endswith(": fix it, remove it, or make the image again")
     assert len(problem.splitlines()) == 1
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from launcher.local import machine
-from trainer.data.published.formats import FORMATS
+from trainer.data.published.catalog import CATALOG
 from trainer.data.published.store import read, store
 
 ROOT = Path(__file__).parents[2]
@@ -76,14 +76,14 @@ def _put(folder: Path) -> None:
                 "labels": generator.integers(0, 10, IMAGES).tolist(),
             }
         )
-        for file in FORMATS[NAME].files
+        for file in CATALOG[NAME].files
     }
     (folder / "work").mkdir(parents=True)
     store(folder, NAME, contents, work=folder / "work", published=True)
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    paths = [folder / f"{NAME}.json", *(folder / FORMATS[NAME].folder / file for file in FORMATS[NAME].files)]
+    paths = [folder / f"{NAME}.json", *(folder / CATALOG[NAME].folder / file for file in CATALOG[NAME].files)]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

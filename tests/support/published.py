@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from trainer.data.published import fetch
-from trainer.data.published.formats import FORMATS
+from trainer.data.published.catalog import CATALOG
 from trainer.errors import UserError
 
 
@@ -35,7 +35,7 @@ def cifar_files() -> dict[str, bytes]:
     generator = np.random.default_rng(0)
     return {
         name: pickle.dumps({"data": generator.integers(0, 256, (4, 3072), dtype=np.uint8), "labels": [0, 1, 2, 3]})
-        for name in FORMATS["cifar10"].files
+        for name in CATALOG["cifar10"].files
     }
 
 

@@ -14,7 +14,7 @@ import torch
 from trainer.bench import measure
 from trainer.bench.made_images import make_images
 from trainer.bench.measure import Source
-from trainer.config.flags import LEAST_EDGE, MOST_EDGE, Parser, whole
+from trainer.config.flags import LEAST_EDGE, MOST_EDGE, PUBLISHED_DATASETS, Parser, whole
 from trainer.data.published import tensors
 from trainer.data.streaming import image_folder
 from trainer.data.streaming.gpu_decode import gpu_decodes
@@ -25,6 +25,8 @@ SECONDS, QUICK_SECONDS = 1.0, 0.4
 """The time of one measurement of one way."""
 ROUNDS, QUICK_ROUNDS = 5, 3
 WORKERS = (0, 1, 2, 3, 4)
+SMALL_DATASETS = (*PUBLISHED_DATASETS, "synthetic")
+"""Those that stay in memory: every data set but a folder of images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Line:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="trainer bench-input", description=__doc__, allow_abbrev=False)
     parser.add_argument("--data", type=Path, help="a folder of images: train/<class>/… (default: made-up photographs)")
-    parser.add_argument("--dataset", choices=("fashion-mnist", "cifar10", "synthetic"), default="fashion-mnist")
+    parser.add_argument("--dataset", choices=SMALL_DATASETS, default="fashion-mnist")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where that data set is (default ./data)")
     parser.add_argument("--batch-size", type=whole(1), default=512, help="of small images (default 512)")
     parser.add_argument(

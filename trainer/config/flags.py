@@ -11,7 +11,9 @@ from trainer.config.model_names import TORCHVISION_MODELS
 from trainer.config.recipes import RECIPES, chosen
 from trainer.errors import UserError
 
-DATASETS = ("fashion-mnist", "cifar10", "synthetic", "folder")
+PUBLISHED_DATASETS = ("fashion-mnist", "cifar10")
+"""The keys of `CATALOG` in `trainer/data/published/catalog.py`, which needs NumPy; a test checks that they agree."""
+DATASETS = (*PUBLISHED_DATASETS, "synthetic", "folder")
 FOLDER_DEFAULTS = {"model": "resnet18", "flip": "random"}
 """What fits photographs, in place of the parser's own defaults."""
 MODELS = ("small-cnn", "tutorial-cnn", "fast-cnn", "fast-cnn-wide", "airbench-cnn", "resnet18")

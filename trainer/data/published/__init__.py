@@ -1,13 +1,12 @@
-"""Published data sets: sources, downloads, file formats, tensors.
+"""Published data sets: what they are, downloads, file formats, tensors.
 
 To add a data set whose images fit in memory:
 
-1. `formats.py`: a function that parses its files into `Arrays`, and an entry in `FORMATS`. Ten classes are assumed
-   (`CLASSES`); a data set with another number needs that number in `Format` and in `tensors.load`.
-2. `files.py`: an entry in `LAYOUTS`, the folders that its files may lie in.
-3. `fetch.py`: where it can be had (`_fetch`), what its published files are (`is_published`, `PUBLISHED_IMAGES`), and
-   what to tell users who can't get it (`WAYS_OUT`).
-4. `trainer/config/flags.py`: its name in `DATASETS`; if it has a tuned recipe, that is in `recipes.py` beside it.
+1. `catalog.py`: an entry in `CATALOG`, which describes its files and where they come from.
+2. `formats.py`: a function that parses its files, if none of those there does. Ten classes are assumed (`CLASSES`); for
+   a data set with another number, make that number a field of the entry, and use it in `formats` and `tensors.load`.
+3. `trainer/config/flags.py`: its name in `PUBLISHED_DATASETS`; if it has a tuned recipe, that is in `recipes.py` there.
 
-A unit test fails while an entry is missing. Images too many for memory are an image folder: `trainer/data/streaming`.
+Nothing else knows any set by its name; `test_completeness.py` checks that the entry and the name agree. Images too many
+for memory are an image folder: `trainer/data/streaming`.
 """

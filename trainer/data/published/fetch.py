@@ -10,24 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainer.data.published.files import SourceFiles, find
-from trainer.data.published.formats import FORMATS, DamagedError, Raw, is_published_fashion_mnist
-from trainer.data.published.sources import PACKAGE, PACKAGE_FOLDER, Say, UnavailableError, download, unpack_package
+from trainer.data.published.catalog import CATALOG
+from trainer.data.published.download import Say, UnavailableError, download, unpack_package
+from trainer.data.published.formats import DamagedError, Raw
+from trainer.data.published.local_files import SourceFiles, find
 from trainer.data.published.store import Stored, read, store, work_folder
 from trainer.errors import UserError
 
-SYSTEM_FOLDER = Path("/") / PACKAGE_FOLDER
-
-WAYS_OUT = {
-    "fashion-mnist": f"(1) DATA=/path/to/your/copy of the four IDX files, (2) install the package {PACKAGE} with apt, "
-    "(3) fix the network or proxy and run again, or train with --dataset synthetic",
-    "cifar10": "(1) DATA=/path/to/your/copy of cifar-10-python.tar.gz, (2) download that file elsewhere and put it "
-    "into {root}, (3) fix the network or proxy and run again, or train with --dataset synthetic",
-}
-
-
-PUBLISHED_IMAGES = {"fashion-mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
-"""Training and test images of the published sets: a copy of that size with other checksums is damaged, or MNIST."""
+SYSTEM_ROOT = Path("/")
+"""Where an installed package's files lie below."""
 
 
 class NoSourceError(UserError):
@@ -118,19 +109,17 @@ def _explained(name: str, data_dir: Path, own_copy: Path | None = None) -> Itera
 
 def is_published(name: str, contents: Raw) -> bool:
     """Return whether every file is byte for byte the one that the data set's authors published."""
-    if name == "fashion-mnist":
-        return is_published_fashion_mnist(contents)
-    from torchvision.datasets import CIFAR10
-
-    checksums = dict([*CIFAR10.train_list, *CIFAR10.test_list])
+    checksums = CATALOG[name].checksums
+    expected = checksums.by_file()
     return all(
-        hashlib.md5(content, usedforsecurity=False).hexdigest() == checksums[file] for file, content in contents.items()
+        hashlib.new(checksums.algorithm, content, usedforsecurity=False).hexdigest() == expected[file]
+        for file, content in contents.items()
     )
 
 
 def _refuse_lookalike(name: str, contents: Raw) -> None:
-    arrays = FORMATS[name].parse(contents)
-    if (len(arrays.train_labels), len(arrays.test_labels)) == PUBLISHED_IMAGES[name]:
+    arrays = CATALOG[name].parse(contents)
+    if (len(arrays.train_labels), len(arrays.test_labels)) == CATALOG[name].images:
         raise DamagedError(
             f"as many images as the published {name}, but other checksums: it is damaged (or, if it is meant to be "
             "another data set, add --other-data)"
@@ -138,7 +127,8 @@ def _refuse_lookalike(name: str, contents: Raw) -> None:
 
 
 def _ways_out(name: str, root: Path) -> str:
-    return WAYS_OUT[name].format(root=root)
+    first, second = (way.format(root=root) for way in CATALOG[name].ways_out)
+    return f"(1) {first}, (2) {second}, (3) fix the network or proxy and run again, or train with --dataset synthetic"
 
 
 def _find_own(name: str, own_copy: Path) -> SourceFiles:
@@ -146,24 +136,25 @@ def _find_own(name: str, own_copy: Path) -> SourceFiles:
         raise DamagedError("no such file or folder")
     source_files = find(name, own_copy)
     if not source_files:
-        raise DamagedError(f"contains none of {name}'s files, which are {', '.join(FORMATS[name].files)}")
+        raise DamagedError(f"contains none of {name}'s files, which are {', '.join(CATALOG[name].files)}")
     return source_files
 
 
 def _fetch(name: str, root: Path, work: Path, say: Say) -> Raw:
     """Return the contents from the first source that has them whole; report each failure in a line."""
     sources: dict[str, Callable[[], Raw | None]] = {f"files in {root}": lambda: _published_files(name, root)}
-    if name == "fashion-mnist":
-        sources["the installed package"] = lambda: _published_files(name, SYSTEM_FOLDER)
-        sources["torchvision's mirror"] = lambda: _fashion_mnist_mirror(work, say)
-        sources[f"the package {PACKAGE}"] = lambda: _published_files(name, unpack_package(work, say=say))
-    else:
-        sources["torchvision's mirror"] = lambda: _cifar10_mirror(work, say)
+    described = CATALOG[name]
+    package = described.package
+    if package:
+        sources["the installed package"] = lambda: _published_files(name, SYSTEM_ROOT / package.folder)
+    sources[f"{described.mirrors.owner}'s mirror"] = lambda: _from_mirrors(name, work, say)
+    if package:
+        sources[f"the package {package.name}"] = lambda: _published_files(name, unpack_package(package, work, say=say))
     failures = []
     for label, source in sources.items():
         try:
             if contents := source():
-                FORMATS[name].parse(contents)
+                CATALOG[name].parse(contents)
                 return contents
         except (DamagedError, UnavailableError) as error:
             say(f"{name}: {label}: {error}")
@@ -185,30 +176,19 @@ def _published_files(name: str, place: Path) -> Raw | None:
     return contents
 
 
-def _fashion_mnist_mirror(work: Path, say: Say) -> Raw:
-    from torchvision.datasets import FashionMNIST  # takes 3 s to import, and is needed only here
-
+def _from_mirrors(name: str, work: Path, say: Say) -> Raw:
+    """Return the contents from the first of the set's mirrors that has all its files."""
     reasons = []
-    for number, mirror in enumerate(FashionMNIST.mirrors):
+    for number, mirror in enumerate(CATALOG[name].mirrors.known()):
         folder = work / f"mirror{number}"
         folder.mkdir()
         try:
-            for file, md5 in FashionMNIST.resources:
-                download(f"{mirror}{file}", folder / file, md5=md5, say=say)
+            for file in mirror.files:
+                download(file.url, folder / file.name, md5=file.md5, say=say)
         except UnavailableError as error:
-            reasons.append(f"{mirror}: {error}")
+            reasons.append(f"{mirror.address}: {error}")
             continue
-        if source_files := find("fashion-mnist", folder):
+        if source_files := find(name, folder):
             return source_files.read()
+        reasons.append(f"{mirror.address}: none of the files that were downloaded is one of the set's")
     raise UnavailableError(", ".join(reasons) or "none known")
-
-
-def _cifar10_mirror(work: Path, say: Say) -> Raw:
-    from torchvision.datasets import CIFAR10
-
-    archive = work / CIFAR10.filename
-    try:
-        download(CIFAR10.url, archive, md5=CIFAR10.tgz_md5, say=say)
-    except UnavailableError as error:
-        raise UnavailableError(f"{CIFAR10.url}: {error}") from error
-    return SourceFiles(name="cifar10", archive=archive, files={}).read()

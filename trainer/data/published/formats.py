@@ -1,4 +1,4 @@
-"""The file formats of the data sets: bytes in, checked arrays out, without touching a disk or the network.
+"""Parses the file formats of the data sets: bytes in, checked arrays out, without touching a disk or the network.
 
 IDX (Fashion-MNIST): http://yann.lecun.com/exdb/mnist/, section "File formats".
 CIFAR-10, Python version: https://www.cs.toronto.edu/~kriz/cifar.html, section "Dataset layout".
@@ -6,10 +6,9 @@ CIFAR-10, Python version: https://www.cs.toronto.edu/~kriz/cifar.html, section "
 
 from __future__ import annotations
 
-import hashlib
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,22 +21,7 @@ Raw = Mapping[str, Any]
 """File name -> its uncompressed content, as bytes or as an array of bytes."""
 
 CLASSES = 10
-"""Both data sets have ten classes, labelled 0 to 9."""
-
-IDX_SHA256 = {
-    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-}
-"""Fashion-MNIST's files and the SHA-256 of their uncompressed content.
-
-torchvision publishes MD5s of the .gz files only, and the Debian package's .gz files have different headers (no name,
-another time). With name and time put back, their MD5s are torchvision's, so this is the published content.
-"""
-
-CIFAR_TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
-CIFAR_TEST = ("test_batch",)
+"""Every published data set has ten classes so far, labelled 0 to 9."""
 
 
 class DamagedError(ValueError):
@@ -52,15 +36,6 @@ class Arrays:
     train_labels: Labels
     test_images: Images
     test_labels: Labels
-
-
-@dataclass(frozen=True, kw_only=True)
-class Format:
-    """Where a data set's files lie below a data folder (in torchvision's layout), and how they are read."""
-
-    folder: str
-    files: tuple[str, ...]
-    parse: Callable[[Raw], Arrays]
 
 
 def _idx(name: str, content: Any, *, dimensions: int) -> Images:
@@ -85,8 +60,10 @@ def _labels(name: str, values: Any) -> Labels:
     return labels.astype(np.int64)
 
 
-def parse_fashion_mnist(raw: Raw) -> Arrays:
-    """Parse Fashion-MNIST's four IDX files; images are (N, 1, 28, 28).
+def parse_idx(raw: Raw, *, train: str, test: str) -> Arrays:
+    """Parse MNIST's four IDX files, or those of a set like it; images are (N, 1, 28, 28).
+
+    `train` and `test` are what the names of the two files for training, and for testing, begin with.
 
     Raises:
         DamagedError: a header, a length, a size or a label is wrong.
@@ -102,15 +79,15 @@ def parse_fashion_mnist(raw: Raw) -> Arrays:
             raise DamagedError(f"{image_file} contains {len(images)} images but {label_file} {len(labels)} labels")
         return images[:, None], labels
 
-    train_images, train_labels = split("train")
-    test_images, test_labels = split("t10k")
+    train_images, train_labels = split(train)
+    test_images, test_labels = split(test)
     return Arrays(
         train_images=train_images, train_labels=train_labels, test_images=test_images, test_labels=test_labels
     )
 
 
-def parse_cifar10(raw: Raw) -> Arrays:
-    """Parse CIFAR-10's six batches; images are (N, 3, 32, 32).
+def parse_cifar10(raw: Raw, *, train: tuple[str, ...], test: tuple[str, ...]) -> Arrays:
+    """Parse CIFAR-10's batches, the files `train` and the files `test`; images are (N, 3, 32, 32).
 
     Raises:
         DamagedError: a batch is not a pickle of plain data, or its shapes or labels are wrong.
@@ -120,8 +97,8 @@ def parse_cifar10(raw: Raw) -> Arrays:
         batches = [_cifar_batch(name, raw[name]) for name in names]
         return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
 
-    train_images, train_labels = split(CIFAR_TRAIN)
-    test_images, test_labels = split(CIFAR_TEST)
+    train_images, train_labels = split(train)
+    test_images, test_labels = split(test)
     return Arrays(
         train_images=train_images, train_labels=train_labels, test_images=test_images, test_labels=test_labels
     )
@@ -203,14 +180,3 @@ def _load_plain_pickle(name: str, content: bytes) -> Any:
         return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a damaged pickle fails in any way, from EOFError to MemoryError
         raise DamagedError(f"{name} is not a CIFAR batch: {error or type(error).__name__}") from error
-
-
-def is_published_fashion_mnist(raw: Raw) -> bool:
-    """Return whether the four files are Zalando's, byte for byte."""
-    return all(hashlib.sha256(raw[name]).hexdigest() == digest for name, digest in IDX_SHA256.items())
-
-
-FORMATS = {
-    "fashion-mnist": Format(folder="FashionMNIST/raw", files=tuple(IDX_SHA256), parse=parse_fashion_mnist),
-    "cifar10": Format(folder="cifar-10-batches-py", files=CIFAR_TRAIN + CIFAR_TEST, parse=parse_cifar10),
-}

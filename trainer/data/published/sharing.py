@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from trainer.data.published import fetch
-from trainer.data.published.formats import FORMATS
-from trainer.data.published.sources import PROGRESS_S, Say
+from trainer.data.published.catalog import CATALOG
+from trainer.data.published.download import PROGRESS_S, Say
 from trainer.data.published.store import Content, read, verified_files
 from trainer.distributed.world import LONG_WAIT, World
 from trainer.errors import UserError
@@ -137,7 +137,7 @@ class _Distribution:
         """Return the files, verified; None if the sender has given up, and says why itself."""
         contents: dict[str, Content] = {}
         damaged = []
-        for file in FORMATS[self.name].files:
+        for file in CATALOG[self.name].files:
             announcement = _announce(None, source, line)
             if announcement is None:
                 return None

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.published.formats import FORMATS, Arrays, Images, Raw
-from trainer.data.published.sources import Say
+from trainer.data.published.catalog import CATALOG
+from trainer.data.published.download import Say
+from trainer.data.published.formats import Arrays, Images, Raw
 
 WORK_PREFIX = ".fetching-"
 Content = NDArray[np.uint8]
@@ -47,7 +48,7 @@ def read(root: Path, name: str) -> Stored | None:
     try:
         record = _record(root, name)
         return Stored(
-            arrays=FORMATS[name].parse(dict(verified_files(root, name))),
+            arrays=CATALOG[name].parse(dict(verified_files(root, name))),
             mean=tuple(record["mean"]),
             std=tuple(record["std"]),
             published=record["published"],
@@ -63,8 +64,8 @@ def verified_files(root: Path, name: str) -> Iterator[tuple[str, Content]]:
         OSError, ValueError, KeyError, TypeError: the data set is not there, or differs from its record.
     """
     digests = _record(root, name)["sha256"]
-    for file in FORMATS[name].files:
-        content = np.fromfile(root / FORMATS[name].folder / file, dtype=np.uint8)
+    for file in CATALOG[name].files:
+        content = np.fromfile(root / CATALOG[name].folder / file, dtype=np.uint8)
         if hashlib.sha256(content.data).hexdigest() != digests[file]:
             raise ValueError(f"{file} doesn't have its recorded checksum")
         yield file, content
@@ -76,9 +77,9 @@ def _record(root: Path, name: str) -> Any:
 
 def store(root: Path, name: str, contents: Raw, *, work: Path, published: bool) -> None:
     """Write the files and then the record that makes them count, each under its final name only when whole."""
-    mean, std = _statistics(FORMATS[name].parse(contents).train_images)
-    digests = {file: hashlib.sha256(contents[file]).hexdigest() for file in FORMATS[name].files}
-    folder = root / FORMATS[name].folder
+    mean, std = _statistics(CATALOG[name].parse(contents).train_images)
+    digests = {file: hashlib.sha256(contents[file]).hexdigest() for file in CATALOG[name].files}
+    folder = root / CATALOG[name].folder
     folder.mkdir(parents=True, exist_ok=True)
     for file, digest in digests.items():
         _keep_aside(folder / file, digest)

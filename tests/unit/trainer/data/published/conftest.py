@@ -8,14 +8,14 @@ import pytest
 from torchvision.datasets import CIFAR10, FashionMNIST
 
 from tests.support.published import Mirror, cifar_archive, closed_port, idx_files, md5, zipped
-from trainer.data.published import fetch, sources
+from trainer.data.published import download, fetch
 
 
 @pytest.fixture
 def closed_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No source of the machine's own: no installed package, no apt, no proxy, no mirror unless the test has one."""
-    monkeypatch.setattr(fetch, "SYSTEM_FOLDER", tmp_path / "not-installed")
-    monkeypatch.setattr(sources.shutil, "which", lambda program: None)
+    monkeypatch.setattr(fetch, "SYSTEM_ROOT", tmp_path / "not-installed")
+    monkeypatch.setattr(download.shutil, "which", lambda program: None)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(FashionMNIST, "mirrors", [])
     monkeypatch.setattr(CIFAR10, "url", f"http://127.0.0.1:{closed_port()}/{CIFAR10.filename}")

@@ -14,7 +14,7 @@ import pytest
 from torchvision.datasets import CIFAR10, FashionMNIST
 
 from tests.support.published import Mirror, ensure, idx_files, refused, write, zipped
-from trainer.data.published import fetch, sources
+from trainer.data.published import download, fetch
 from trainer.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("closed_world")
@@ -84,8 +84,8 @@ def test_the_second_mirror_is_tried_when_the_first_has_nothing(
 def test_a_mirror_without_an_answer_is_given_up_in_time(
     tmp_path: Path, black_hole: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    assert sources.SILENCE_S <= 5
-    monkeypatch.setattr(sources, "SILENCE_S", 0.4)
+    assert download.SILENCE_S <= 5
+    monkeypatch.setattr(download, "SILENCE_S", 0.4)
     monkeypatch.setattr(FashionMNIST, "mirrors", [black_hole])
     monkeypatch.setattr(CIFAR10, "url", black_hole + CIFAR10.filename)
     started = time.monotonic()
@@ -94,7 +94,7 @@ def test_a_mirror_without_an_answer_is_given_up_in_time(
 
 
 def test_a_name_look_up_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SILENCE_S", 0.4)
+    monkeypatch.setattr(download, "SILENCE_S", 0.4)
     monkeypatch.setattr(FashionMNIST, "mirrors", ["http://slow.invalid/"])
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: time.sleep(60))
     started = time.monotonic()
@@ -165,8 +165,8 @@ def _wait_for(condition: object, deadline_s: float = 10) -> None:
 def test_the_installed_package_is_used_before_the_network(
     tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path / "installed", zipped(idx_files()))
-    monkeypatch.setattr(fetch, "SYSTEM_FOLDER", tmp_path / "installed")
+    write(tmp_path / "installed/usr/share/datasets/fashion-mnist", zipped(idx_files()))
+    monkeypatch.setattr(fetch, "SYSTEM_ROOT", tmp_path / "installed")
     monkeypatch.setattr(fetch, "is_published", lambda name, contents: True)
     ensure("fashion-mnist", tmp_path / "data")
     assert mirror.requests == []
@@ -180,7 +180,7 @@ def test_the_package_comes_without_root_past_a_source_that_fails(
     if not shutil.which("apt-get"):
         pytest.skip("this system has no apt")
     monkeypatch.setattr(FashionMNIST, "mirrors", [])
-    monkeypatch.setattr(fetch, "SYSTEM_FOLDER", tmp_path / "not-installed")
+    monkeypatch.setattr(fetch, "SYSTEM_ROOT", tmp_path / "not-installed")
     parts = tmp_path / "sources"
     shutil.copytree("/etc/apt/sources.list.d", parts)
     (parts / "third-party.list").write_text(f"deb [trusted=yes] {black_hole} stable main\n")

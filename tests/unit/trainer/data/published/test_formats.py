@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer.data.published.formats import CIFAR_TEST, CIFAR_TRAIN, DamagedError, parse_cifar10, parse_fashion_mnist
+from trainer.data.published.catalog import CATALOG
+from trainer.data.published.formats import DamagedError
 
+parse_fashion_mnist, parse_cifar10 = CATALOG["fashion-mnist"].parse, CATALOG["cifar10"].parse
 GENERATOR = np.random.default_rng(0)
 
 
@@ -48,7 +50,7 @@ def cifar_pixels(count: int = 10) -> np.ndarray:
 
 
 def cifar_files(make: Callable[[np.ndarray, list[int]], bytes] = python2_batch) -> dict[str, bytes]:
-    return {name: make(cifar_pixels(), list(range(10))) for name in CIFAR_TRAIN + CIFAR_TEST}
+    return {name: make(cifar_pixels(), list(range(10))) for name in CATALOG["cifar10"].files}
 
 
 def test_idx_images_and_labels_come_out_as_written() -> None:

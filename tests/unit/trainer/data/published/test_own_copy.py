@@ -1,6 +1,7 @@
 """The user's own copy of a published data set."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from torchvision.datasets import CIFAR10
 
 from tests.support.published import cifar_archive, cifar_files, ensure, idx_files, refused, snapshot, write, zipped
 from trainer.data.published import fetch
+from trainer.data.published.catalog import CATALOG
 
 pytestmark = pytest.mark.usefixtures("closed_world")
 
@@ -64,7 +66,7 @@ def test_an_own_copy_of_the_published_size_with_other_checksums_is_damaged_unles
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = write(tmp_path / "own", idx_files())
-    monkeypatch.setitem(fetch.PUBLISHED_IMAGES, "fashion-mnist", (200, 100))
+    monkeypatch.setitem(CATALOG, "fashion-mnist", replace(CATALOG["fashion-mnist"], images=(200, 100)))
     message = refused("fashion-mnist", tmp_path / "data", own)
     assert "other checksums" in message and "--other-data" in message and "(3)" in message
     fetch.ensure("fashion-mnist", data_dir=tmp_path / "data", own_copy=own, say=lambda line: None, other_data=True)

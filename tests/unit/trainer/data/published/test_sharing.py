@@ -16,8 +16,8 @@ import pytest
 
 from trainer.config.run_config import parse
 from trainer.data.published import fetch, sharing
-from trainer.data.published.formats import FORMATS
-from trainer.data.published.sources import UnavailableError
+from trainer.data.published.catalog import CATALOG
+from trainer.data.published.download import UnavailableError
 from trainer.data.published.store import read, store
 from trainer.distributed.world import join, leave
 from trainer.errors import UserError
@@ -39,7 +39,7 @@ def _contents() -> dict[str, bytes]:
     generator = np.random.default_rng(0)
     return {
         file: pickle.dumps({"data": generator.integers(0, 256, (4, 3072), dtype=np.uint8), "labels": [0, 1, 2, 3]})
-        for file in FORMATS[NAME].files
+        for file in CATALOG[NAME].files
     }
 
 
@@ -55,7 +55,7 @@ def put(folder: Path, *, published: bool = True) -> Path:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return what counts: the record and the files it names."""
-    raw = {file: (folder / FORMATS[NAME].folder / file).read_bytes() for file in FORMATS[NAME].files}
+    raw = {file: (folder / CATALOG[NAME].folder / file).read_bytes() for file in CATALOG[NAME].files}
     return {"record": (folder / f"{NAME}.json").read_bytes(), **raw}
 
 
@@ -66,7 +66,7 @@ class Mirror:
         self.log = log
         self.answers: Callable[[Path], bool] = lambda folder: False
 
-    def __call__(self, work: Path, say: object) -> dict[str, bytes]:
+    def __call__(self, name: str, work: Path, say: object) -> dict[str, bytes]:
         with self.log.open("a") as log:
             log.write(f"{work.parent.name}\n")
         if not self.answers(work.parent):
@@ -81,7 +81,7 @@ class Mirror:
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     made = Mirror(tmp_path / "asked")
-    monkeypatch.setattr(fetch, "_cifar10_mirror", made)
+    monkeypatch.setattr(fetch, "_from_mirrors", made)
     monkeypatch.setattr(sharing, "PIECE_BYTES", 5_000)  # a batch has 12 kB: several pieces, the last one short
     return made
 
@@ -211,7 +211,7 @@ def test_receivers_that_share_a_folder_do_not_fight(tmp_path: Path, ranks: Ranks
 
 def test_a_node_with_a_damaged_file_gets_the_whole_one(tmp_path: Path, ranks: Ranks, mirror: Mirror) -> None:
     one, two = put(tmp_path / "one"), put(tmp_path / "two")
-    target = one / FORMATS[NAME].folder / "data_batch_2"
+    target = one / CATALOG[NAME].folder / "data_batch_2"
     target.write_bytes(target.read_bytes()[:-1])
     assert [end.code for end in ranks(one, two)] == [0, 0]
     assert files(one) == files(two)
@@ -245,7 +245,7 @@ def test_a_set_that_vanishes_while_it_is_sent_ends_all(
         for number, item in enumerate(real(root, name)):
             yield item
             if number == 2:
-                shutil.rmtree(root / FORMATS[name].folder)
+                shutil.rmtree(root / CATALOG[name].folder)
 
     monkeypatch.setattr(sharing, "verified_files", vanishing)
     ends = ranks(put(tmp_path / "one"), tmp_path / "two")

@@ -1,4 +1,7 @@
-"""Where data sets come from: a mirror on the network, or the distribution's package, without root."""
+"""Downloads: a file from a mirror on the network, or the distribution's package, unpacked without root.
+
+What is downloaded, and from where, is in `catalog.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from trainer.data.published.catalog import Package
+
 Say = Callable[[str], None]
 
 SILENCE_S = 5.0
@@ -22,11 +27,6 @@ DOWNLOAD_S = 900.0
 """A file that takes longer is given up, however steadily it drips (170 MB at 190 kB/s)."""
 PROGRESS_S = 3.0
 """How often a download reports its progress."""
-
-PACKAGE = "dataset-fashion-mnist"
-"""Fashion-MNIST's package in Debian and Ubuntu, 31 MB."""
-PACKAGE_FOLDER = "usr/share/datasets/fashion-mnist"
-"""Where its files lie below /, or below the folder that it was unpacked in."""
 
 APT_SETTINGS = f"""
 // apt's own user couldn't write to our folder
@@ -113,8 +113,8 @@ def _short(error: Exception) -> str:
     return str(getattr(reason, "strerror", None) or reason or type(reason).__name__)
 
 
-def unpack_package(work: Path, *, say: Say) -> Path:
-    """Fetch the distribution's package into `work`, unpack it there without privileges, and return the files' folder.
+def unpack_package(package: Package, work: Path, *, say: Say) -> Path:
+    """Fetch the distribution's `package` into `work`, unpack it there without privileges, and return the files' folder.
 
     apt checks it against the distribution's signature. If the system's package lists don't suffice, lists of our own
     are fetched below `work`, so that nothing of the system's changes and root is not needed.
@@ -124,13 +124,13 @@ def unpack_package(work: Path, *, say: Say) -> Path:
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise UnavailableError("no apt on this machine")
-    say(f"fetching the package {PACKAGE} (31 MB) with apt, no root needed")
+    say(f"fetching the package {package.name} ({package.megabytes} MB) with apt, no root needed")
     lists = work / "apt" / "lists"
     for folder in (lists / "partial", work / "apt" / "archives" / "partial"):
         folder.mkdir(parents=True)
     private = ["-o", f"Dir::State::Lists={lists}"]
     try:
-        _apt(work, [], "download", PACKAGE)
+        _apt(work, [], "download", package.name)
     except UnavailableError:
         # A third-party source that fails makes `update` fail, but the lists of the others are there.
         try:
@@ -138,10 +138,10 @@ def unpack_package(work: Path, *, say: Say) -> Path:
         except UnavailableError as error:
             if not list(lists.glob("*_Packages*")):
                 raise UnavailableError(f"apt-get update: {error}") from error
-        _apt(work, private, "download", PACKAGE)
-    package = next(work.glob(f"{PACKAGE}_*.deb"))
-    _run(["dpkg-deb", "-x", str(package), str(work / "package")], work)
-    return work / "package" / PACKAGE_FOLDER
+        _apt(work, private, "download", package.name)
+    archive = next(work.glob(f"{package.name}_*.deb"))
+    _run(["dpkg-deb", "-x", str(archive), str(work / "package")], work)
+    return work / "package" / package.folder
 
 
 def _apt(work: Path, options: list[str], *command: str) -> None:

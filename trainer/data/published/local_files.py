@@ -10,24 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from trainer.data.published.formats import FORMATS, DamagedError
+from trainer.data.published.catalog import CATALOG
+from trainer.data.published.formats import DamagedError
 
 LARGEST_MEMBER = 64 << 20
-"""Bytes. A CIFAR batch has 31 MB; a file far beyond that in an archive is not one."""
-
-LAYOUTS = {
-    # flat, torchvision's, torchvision's below its root, Debian's, the data set's own repository
-    "fashion-mnist": (
-        "",
-        "FashionMNIST/raw",
-        "raw",
-        "fashion-mnist",
-        "usr/share/datasets/fashion-mnist",
-        "data/fashion",
-    ),
-    "cifar10": ("", "cifar-10-batches-py"),
-}
-ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-python.tar")
+"""Bytes. A CIFAR batch has 31 MB; a file in an archive that is far beyond that is none of a set's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +38,7 @@ class SourceFiles:
             DamagedError: a file or the archive can't be unpacked, or the archive lacks a file.
         """
         if self.archive:
-            return _read_archive(self.archive, FORMATS[self.name].files)
+            return _read_archive(self.name, self.archive)
         return {file: _read(path) for file, path in self.files.items()}
 
 
@@ -61,19 +48,20 @@ def find(name: str, place: Path) -> SourceFiles | None:
     Raises:
         DamagedError: some of the files are there, and some are missing.
     """
+    described = CATALOG[name]
     if place.is_file():
-        return SourceFiles(name=name, archive=place, files={}) if name == "cifar10" and _is_archive(place) else None
-    for layout in LAYOUTS[name]:
+        found = described.archives and _is_archive(place)
+        return SourceFiles(name=name, archive=place, files={}) if found else None
+    for layout in described.layouts:
         folder = place / layout
-        files = {file: path for file in FORMATS[name].files if (path := _plain_or_gz(folder, file))}
+        files = {file: path for file in described.files if (path := _plain_or_gz(folder, file))}
         if files:
-            if missing := [file for file in FORMATS[name].files if file not in files]:
+            if missing := [file for file in described.files if file not in files]:
                 raise DamagedError(f"{folder} lacks {', '.join(missing)}")
             return SourceFiles(name=name, files=files)
-    if name == "cifar10":
-        for archive in ARCHIVES:
-            if (place / archive).is_file():
-                return SourceFiles(name=name, archive=place / archive, files={})
+    for archive in described.archives:
+        if (place / archive).is_file():
+            return SourceFiles(name=name, archive=place / archive, files={})
     return None
 
 
@@ -96,7 +84,8 @@ def _read(path: Path) -> bytes:
         raise DamagedError(f"{path} is damaged: {error}") from error
 
 
-def _read_archive(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+def _read_archive(name: str, archive: Path) -> dict[str, bytes]:
+    files = CATALOG[name].files
     contents: dict[str, bytes] = {}
     try:
         with archive.open("rb") as raw:
@@ -107,14 +96,14 @@ def _read_archive(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
             with tarfile.open(fileobj=stream, mode="r|") as tar:
                 for member in tar:
                     file = Path(member.name).name
-                    if file in names and member.isreg():
+                    if file in files and member.isreg():
                         if member.size > LARGEST_MEMBER:
-                            raise DamagedError(f"{archive}: {file} has {member.size} bytes, too many for a CIFAR batch")
+                            raise DamagedError(f"{archive}: {file} has {member.size} bytes, too many for {name}")
                         contents[file] = cast(IO[bytes], tar.extractfile(member)).read()
             while stream.read(1 << 20):  # to the end, where gzip compares its checksum
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise DamagedError(f"{archive} is damaged: {error}") from error
-    if missing := [file for file in names if file not in contents]:
+    if missing := [file for file in files if file not in contents]:
         raise DamagedError(f"{archive} lacks {', '.join(missing)}")
     return contents

@@ -1,12 +1,11 @@
 """The inventory as every verb opens it: its path, its nodes, and where their host keys are pinned."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
-from launcher.inventory.hosts import Host, read
+from launcher.inventory.hosts import Host, beside, read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +18,8 @@ class Inventory:
 
     @property
     def pins(self) -> Path:
-        """The file in which the nodes' host keys are pinned: beside the inventory (Ansible's `inventory_dir`)."""
-        path = Path(os.path.abspath(self.path))  # noqa: PTH100  Ansible doesn't follow links here either
-        return (path if path.is_dir() else path.parent) / "known_hosts"
+        """The file in which the nodes' host keys are pinned: beside the inventory."""
+        return beside(self.path, "known_hosts")
 
     def refuse_processes(self) -> None:
         """Refuse nodes that are processes of this machine: they need no preparing, and this machine must not get it.

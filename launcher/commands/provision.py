@@ -13,7 +13,7 @@ from typing import Any
 from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
-from launcher.base.paths import ROOT
+from launcher.base.paths import ON_NODE, ROOT
 from launcher.base.values import switch
 from launcher.commands.inventory import open_cluster
 from launcher.inventory.ansible_reader import STRICT
@@ -57,6 +57,7 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
     Raises:
         RingmasterError: the request, the inventory or the first contact is at fault; nothing was touched.
     """
+    _refuse_lost_link()
     flags = _flags(options)
     trust = switch("TRUST", options.trust)
     inventory = open_cluster(options.inventory, limit=options.limit)
@@ -71,6 +72,21 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
     for signum in (signal.SIGINT, signal.SIGTERM):  # the rest takes milliseconds, and must be shown
         signal.signal(signum, signal.SIG_IGN)
     return _closed(verb, inventory.hosts, answers, ended)
+
+
+def _refuse_lost_link() -> None:
+    """Refuse a copy of this checkout without its symbolic link: Ansible's own words for that name no cause.
+
+    Raises:
+        RingmasterError: the modules' probe isn't the launcher's.
+    """
+    link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / "probe.py"
+    if not link.exists() or link.read_bytes() != (ON_NODE / "probe.py").read_bytes():
+        raise RingmasterError(
+            f"{link.relative_to(ROOT)} is a symbolic link in git, and got lost in this copy: clone with git, or copy "
+            "with what keeps links (rsync -a, tar)",
+            exit_code=ExitCode.NOT_STARTED,
+        )
 
 
 def _flags(options: Options) -> list[str]:

@@ -4,7 +4,6 @@ The Ansible filter `recorded_image` (playbooks/filter_plugins/train_image.py) re
 words its complaints as this module does.
 """
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.inventory.hosts import Host
+from launcher.inventory.hosts import Host, beside
 
 NAME = "image.yml"
 REFERENCE = "ringmaster_image"
@@ -24,8 +23,7 @@ _BY_DIGEST = re.compile(r"(^|@)sha256:[0-9a-f]{64}$")
 
 def place(inventory: Path) -> Path:
     """Return where the image of an inventory is recorded: beside it, as its host keys are."""
-    path = Path(os.path.abspath(inventory))  # noqa: PTH100  Ansible doesn't follow links here either
-    return (path if path.is_dir() else path.parent) / NAME
+    return beside(inventory, NAME)
 
 
 def read_lenient(path: Path) -> str:

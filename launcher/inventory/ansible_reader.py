@@ -29,7 +29,7 @@ STRICT = {
 
 
 class AnsibleInventory:
-    """An inventory that Ansible has parsed; `open_inventory` makes it."""
+    """An inventory that Ansible has parsed; `parsed` makes it."""
 
     def __init__(
         self, inventory: Any, variables: Any, renderer: Callable[..., Any], split: Callable[[str], list[Any]]
@@ -63,7 +63,7 @@ class AnsibleInventory:
 
 
 @contextmanager
-def open_inventory(path: Path) -> Iterator[AnsibleInventory]:
+def parsed(path: Path) -> Iterator[AnsibleInventory]:
     """Parse an inventory; while it is open, what Ansible prints is kept off the screen.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import RingmasterError
-from launcher.inventory.ansible_reader import AnsibleInventory, open_inventory
+from launcher.inventory.ansible_reader import AnsibleInventory, parsed
 from launcher.inventory.settings import settings_problem
 from launcher.inventory.ssh_options import SshOptions, from_variables
 
@@ -18,6 +18,12 @@ _JOB_DIR, _DATA_DIR = "/var/lib/ringmaster/jobs", "/var/lib/ringmaster/data"
 GROUP = "nodes"
 _PREFIX = "ringmaster_"
 _NAME = re.compile(r"[^\W_][\w.-]*")  # it becomes a file's name: logs/<node>.log
+
+
+def beside(inventory: Path, name: str) -> Path:
+    """Return the path of the file `name` beside an inventory, a file or a folder (Ansible's `inventory_dir`)."""
+    path = Path(os.path.abspath(inventory))  # noqa: PTH100  Ansible doesn't follow links here either
+    return (path if path.is_dir() else path.parent) / name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
 
 
 def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
-    with open_inventory(path) as inventory:
+    with parsed(path) as inventory:
         if not inventory.has_group(GROUP):
             raise RingmasterError(f"{path}: no group '{GROUP}' in it; list your machines under '{GROUP}: hosts:'")
         _refuse_unknown_hosts(path, inventory, limit)

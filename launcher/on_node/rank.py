@@ -2,7 +2,7 @@
 
 torchrun starts this file once per rank (`--no-python`), also inside a container, so it is one file, however long: only
 the standard library, no sibling imports. It is a parent process instead of code inside the program, because then the
-program is exactly what `python script.py` would run, and even a crash of the interpreter (SIGSEGV, SIGKILL) is reported.
+program is exactly what `python script.py` would run, and a crash of the interpreter (SIGSEGV, SIGKILL) is reported too.
 
 The environment names the program, as shell words, because torchrun rewrites `$$` and `${local_rank}` in arguments:
 

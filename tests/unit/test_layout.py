@@ -55,7 +55,9 @@ def module_utils_arrows(source: str, package: str) -> list[str]:
 
 
 def long_functions(source: str) -> list[str]:
-    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    functions = (
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
     return [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES]
 
 
@@ -122,6 +124,7 @@ PLANTED = {
     "trainer": ("trainer/errors.py", "import trainer.run"),
     "data": ("trainer/data/batches/__init__.py", "import trainer.data.open_data"),
     "trainer-alone": ("trainer/run.py", "import launcher.base.paths"),
+    "below": ("launcher/image/content.py", "import lab.lab"),
     "torch": ("trainer/config/flags.py", "import torch"),
     "circles": ("trainer/config/__init__.py", "import trainer.reporting.page\n"),
 }
@@ -132,7 +135,7 @@ def test_each_contract_of_import_linter_can_fail(tmp_path: Path) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     assert {contract["id"] for contract in contracts} == PLANTED.keys()
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for package in ("launcher", "trainer"):
+    for package in ("launcher", "trainer", "lab", "benchmarks"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, line in (*PLANTED.values(), ("trainer/reporting/__init__.py", "import trainer.config.flags")):
         with (tmp_path / name).open("a") as file:

@@ -1,11 +1,7 @@
 """One image at a time: reading, decoding, cropping, resizing, mirroring. What worker processes do.
 
-torchvision decodes. From 0.29 on it calls its decoders deprecated in favour of TorchCodec, which is not used yet.
-TorchCodec 0.17.0 was tried with torch 2.15: it decodes JPEG and PNG files from bytes, without FFmpeg, to the same
-pixels and in the same time (1.46 instead of 1.44 ms of CPU for a photograph of 640 pixels). But it always turns JPEG
-files upright by their EXIF orientation, and has no switch for that; torchvision's decoders leave them as stored. Nodes
-with and without TorchCodec, and runs before and after an upgrade, would see different images. All releases of
-torchvision so far, and the older ones on GPU machines, have the decoders used here.
+torchvision decodes. Why not TorchCodec, for which torchvision is giving up its decoders:
+docs/decisions/0032-torchvision-decodes-images.md.
 """
 
 import functools

@@ -150,3 +150,17 @@ def test_the_table_is_aligned() -> None:
     rows = [Row(name="a", address="10.0.0.10", state="ok"), Row(name="bcd", address="x", state="down", why="timed out")]
     assert node_table.lines(rows) == ["  a    10.0.0.10  ok", "  bcd  x          down  timed out"]
     assert "\033[31mdown\033[0m" in node_table.lines(rows, coloured=True)[1]
+
+
+@pytest.mark.parametrize("text", ["../../../../launcher/on_node/probe.py", None])
+def test_a_copy_without_the_link_is_refused_in_a_sentence(
+    called: dict[str, Any], hosts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    monkeypatch.setattr(provision, "ROOT", tmp_path)
+    link = tmp_path / "playbooks/module_utils/ringmaster/core/probe.py"
+    link.parent.mkdir(parents=True)
+    if text is not None:
+        link.write_text(text)
+    with pytest.raises(RingmasterError, match=r"probe\.py is a symbolic link in git") as raised:
+        provision.run(Verb.RESET, Options(inventory=hosts))
+    assert raised.value.exit_code == ExitCode.NOT_STARTED and "command" not in called

@@ -15,7 +15,7 @@ import pytest
 from launcher.base.paths import ROOT
 
 FOR_NODES = ("launcher/on_node", "launcher/supervisor")
-"""Programs that run on nodes."""
+"""Programs that run on nodes: `supervisor` is the place of those that watch over a job there, which are to come."""
 OLDEST_PYTHON = (3, 9)
 """A node's."""
 MODULE_UTILS = "playbooks/module_utils/ringmaster"

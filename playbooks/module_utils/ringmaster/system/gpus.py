@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.probe import ask_gpu_processes, ask_gpus, program_path
@@ -28,11 +29,9 @@ def look_gpus() -> dict[str, Any]:
         facts["gpus"] = read_gpus()
     except (RuntimeError, ValueError) as error:
         facts |= {"gpu_problem": " ".join(str(error).split()), "unclaimed": _on_the_bus()}
-    try:
+    with suppress(RuntimeError, ValueError):
         facts["gpu_processes"] = read_processes()
-    except (RuntimeError, ValueError):
-        facts["gpu_processes"] = []
-    return facts if facts["gpu_problem"] is None else {**facts, "gpu_processes": []}
+    return facts
 
 
 def _on_the_bus() -> int:

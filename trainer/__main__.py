@@ -39,7 +39,8 @@ def main() -> int:
     except UserError as error:
         if "--debug" in sys.argv:
             raise
-        print(f"trainer: error: {error}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # standard error may be a file on a full disk; the code says it too
+            print(f"trainer: error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

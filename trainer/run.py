@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from trainer.checkpoint import state
-from trainer.checkpoint.files import CheckpointFolder, Progress
+from trainer.checkpoint.files import CheckpointFolder, Progress, last_resort
 from trainer.config import scaling
 from trainer.config.run_config import Config
 from trainer.config.sections import OutputConfig
@@ -64,13 +64,19 @@ def _run(config: Config, world: World) -> int:
         test_accuracy=None,
     )
     context.stop.install()
+    alone = world.is_main and config.output.job is None
     loop = Loop(context, resume(context, start))
-    signal = loop.run()
+    try:
+        signal = loop.run()
+    except UserError as error:
+        if alone:
+            results.summarize_run(context, run_dir, exit_code=error.exit_code, failure=str(error))
+        raise
     code = 128 + signal if signal else 0
     if world.is_main:
         results.finish(context, step=loop.progress.step, signal=signal)
-        if config.output.job is None:
-            results.summarize_run(context, run_dir, exit_code=code)
+    if alone:
+        results.summarize_run(context, run_dir, exit_code=code)
     return code
 
 
@@ -120,7 +126,9 @@ def _prepare(config: Config, world: World, run_dir: Path) -> RunContext:
         steps_per_epoch=per_epoch,
         total_steps=total_steps,
         peak_lr=peak_lr,
-        checkpoints=CheckpointFolder((config.output.checkpoint_dir or run_dir / "checkpoints").absolute()),
+        checkpoints=CheckpointFolder(
+            (config.output.checkpoint_dir or run_dir / "checkpoints").absolute(), last_resort=last_resort(run_dir)
+        ),
         metrics=metrics,
         stop=StopSignal(),
         say=world.say,

@@ -79,6 +79,8 @@ def restore(
         saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         progress = Progress(**saved["progress"])
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
+        if "allocate memory" in str(error):  # torch's words where this rank's memory is short: the content may be good
+            raise
         raise UserError(
             f"the checkpoint is not one of this trainer's, and was not loaded ({type(error).__name__}); "
             "choose another with --resume",

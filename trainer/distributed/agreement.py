@@ -16,6 +16,15 @@ MOST_STEPS = 50
 """The most steps between two exchanges, however fast they were: the next ones may be slow."""
 
 
+def agree(world: World, requests: list[int]) -> list[int]:
+    """Return the maximum of all ranks' requests, at once; a collective."""
+    if world.world_size == 1:
+        return requests
+    flags = torch.tensor(requests)
+    dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+    return [int(flag) for flag in flags]
+
+
 class Agreement:
     """Lets all ranks learn at the same step what any of them requests, a fraction of a second later.
 

@@ -23,11 +23,13 @@ LONG_WAIT = timedelta(hours=6)
 
 
 def print_line(line: str) -> None:
-    """Print at once; continue silently when nobody is listening any more, because that is no reason to stop."""
+    """Print at once; go on silently if nobody listens any more, or a disk is full: neither is a reason to stop."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError:
+        return  # standard output is a file; the next line is tried again
 
 
 @dataclass(frozen=True, kw_only=True)

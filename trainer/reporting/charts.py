@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
+
+from trainer.reporting.summary import LARGEST
 
 Point = tuple[float, float]
 
@@ -15,8 +17,6 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 40
 """User units of the drawings, narrow so that their text stays readable on a phone."""
 MOST_POINTS = 500
 """Per line. More can't be told apart on a screen and only make the page large."""
-LARGEST = 1e30
-"""A value beyond this counts as garbage and isn't drawn."""
 
 TIME_UNITS = (("seconds", 1.0, 300.0), ("minutes", 60.0, 10800.0), ("hours", 3600.0, math.inf))
 """Name, seconds, and the end in seconds from which the next unit is used."""
@@ -73,14 +73,18 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
 
 
 def chart(title: str, series: Sequence[Series], *, x_end: float, x_label: str, y_label: str, zero: bool = False) -> str:
-    """Return a figure with axes, ticks and legend, x from 0 to `x_end`, y from 0 if `zero`; or one without data."""
+    """Return a figure with axes, ticks and legend, or one without data.
+
+    x goes from 0 to `x_end`, y from 0 if `zero`, and both as far beyond as the points do, negative ones too.
+    """
     drawn = [(line, points) for line in series if (points := thin(line.points))]
     heading = f"<figcaption>{escape(title)}</figcaption>"
     if not drawn:
         return f'<figure>{heading}<p class="none">no data</p></figure>'
     xs = [x for _, points in drawn for x, _ in points]
     ys = [y for _, points in drawn for _, y in points] + [0.0] * zero
-    x_low, x_high = min(0.0, *xs), max(x_end, *xs) or 1.0
+    x_low, x_high = min(0.0, *xs), max(*xs, x_end if abs(x_end) < LARGEST else xs[0])
+    x_high += (0.02 * abs(x_high) or 1.0) if x_high <= x_low else 0.0
     margin = 0.0 if max(ys) - min(ys) > 0.01 * abs(max(ys)) else 0.02 * abs(max(ys)) or 1.0  # a constant: centred
     x_ticks, y_ticks = ticks(x_low, x_high), ticks(min(ys) - margin, max(ys) + margin)
 
@@ -94,7 +98,7 @@ def chart(title: str, series: Sequence[Series], *, x_end: float, x_label: str, y
         _, down = place(0, y)
         parts.append(f'<path class="grid" d="M{LEFT} {down:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(_text(LEFT - 8, down + 4, compact(y), "end"))
-    for x in (x for x in x_ticks if x <= x_high):
+    for x in (x for x in x_ticks if x_low <= x <= x_high):
         across, _ = place(x, y_ticks[0])
         parts.append(f'<path class="axis" d="M{across:.1f} {HEIGHT - BOTTOM}v5"/>')
         parts.append(_text(across, HEIGHT - BOTTOM + 18, compact(x), "middle"))
@@ -119,8 +123,10 @@ def _line(line: Series, places: list[Point], points: list[Point]) -> Iterable[st
 
 def timeline(marks: Sequence[Mark], *, end: float, kinds: Sequence[str]) -> str:
     """Return the run from left to right, `end` seconds or more: a row per kind that happened, a dot per mark."""
+    marks = [replace(mark, seconds=_moment(mark.seconds)) for mark in marks]
     rows = [kind for kind in kinds if any(mark.event == kind for mark in marks)]
-    end = max([end, *(mark.seconds for mark in marks)]) or 1.0
+    end = max([_moment(end), *(mark.seconds for mark in marks)])
+    end = end if end > 1e-6 else 1.0  # all at the start
     unit, unit_s = next((name, size) for name, size, limit in TIME_UNITS if end < limit)
     left, row_height, top = 90, 24, 10
     floor = top + row_height * len(rows)
@@ -141,6 +147,11 @@ def timeline(marks: Sequence[Mark], *, end: float, kinds: Sequence[str]) -> str:
         _text((left + WIDTH - RIGHT) / 2, floor + BOTTOM - 5, f"{unit} since the trainer's start", "middle", "unit")
     )
     return _svg("Time line", floor + BOTTOM, parts)
+
+
+def _moment(seconds: float) -> float:
+    """Return the seconds; 0 where they are before the start, or garbage."""
+    return seconds if 0 <= seconds < LARGEST else 0.0
 
 
 def _text(x: float, y: float, words: str, anchor: str, kind: str = "tick") -> str:

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ class MetricsWriter:
             self._broken = os.write(self._file, line.encode()) != len(line)
         except OSError as error:
             self._broken = True
-            print(f"trainer: warning: metrics.jsonl: {error.strerror}; this record is lost", file=sys.stderr)
+            with suppress(OSError):  # standard error may be a file on the same disk
+                print(f"trainer: warning: metrics.jsonl: {error.strerror}; this record is lost", file=sys.stderr)
 
     def event(self, name: str, **fields: Any) -> None:
         """Write a record of kind `event`."""

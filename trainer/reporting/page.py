@@ -12,13 +12,14 @@ in the summary (`launcher/follow/summary.py`, and `training/results.py` for runs
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from trainer.reporting.charts import LARGEST, Mark, Point, Series, chart, compact, timeline
+from trainer.reporting.charts import Mark, Point, Series, chart, compact, timeline
 from trainer.reporting.style import CSS
-from trainer.reporting.summary import number, summarize
+from trainer.reporting.summary import LARGEST, number, summarize
 
 MISSING = "–"  # noqa: RUF001 - a dash is meant
 
@@ -29,30 +30,34 @@ SETUP = ("dataset", "model", "global_batch", "lr", "epochs", "total_steps", "dev
 LISTED_CHECKPOINTS, LISTED_EVENTS = 5, 100
 """How many of the last ones the list of events shows."""
 
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Characters that a page can't hold: control codes, and halves of pairs, which UTF-8 doesn't have."""
+
 Record = Mapping[str, Any]
 
 
 def render(records: Sequence[Record], summary: Record) -> str:
     """Return the page, from metrics.jsonl's records and summary.json's content, whatever these lack or garble."""
     name = _text(summary.get("name"))
-    state = str(summary.get("state") or "running")
-    known = state if state in ("succeeded", "failed", "stopped") else "running"
+    state = _string(summary.get("state") or "running")
+    known = state if state in ("succeeded", "failed", "stopped", "unknown") else "running"
     marks = _marks(records, summary)
     body = [
         f'<header><h1>{name}</h1><span class="badge {known}">{escape(state)}</span>'
         f"<p>Ringmaster training run, started {_clock(summary.get('started_at'))}</p></header>",
-        _failure(summary.get("failure")),
+        _failure(summary.get("failure"), "Nobody knows how it ended" if state == "unknown" else "Failure"),
         _facts(_results(records, summary), "results"),
         f'<section class="charts">{"".join(_charts(records))}{_time_line(marks, summary)}</section>',
         _events(marks),
         f"<h2>Set-up</h2>{_facts(_setup(records, summary), 'setup')}",
     ]
-    return (
+    return _UNFIT.sub(
+        "\ufffd",
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{name} – {escape(state)}</title><style>{CSS}</style></head>"  # noqa: RUF001
-        f"<body><main>{''.join(body)}</main></body></html>\n"
+        f"<body><main>{''.join(body)}</main></body></html>\n",
     )
 
 
@@ -63,8 +68,16 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return escape(f"{value:.6g}")
     if isinstance(value, list | tuple):
-        return ", ".join(_text(item) for item in value) or MISSING
-    return escape(str(value))
+        items = (escape(_string(item)) if isinstance(item, list | tuple) else _text(item) for item in value)
+        return ", ".join(items) or MISSING
+    return escape(_string(value))
+
+
+def _string(value: Any) -> str:
+    try:
+        return str(value)
+    except (RecursionError, ValueError):  # lists in lists in lists; a number of thousands of digits
+        return "…"
 
 
 def _clock(moment: Any) -> str:
@@ -74,7 +87,7 @@ def _clock(moment: Any) -> str:
 
 def duration(seconds: float | None) -> str:
     """Return seconds as people say them: 4.2 s, 3 min 20 s, 2 h 5 min."""
-    if seconds is None:
+    if seconds is None or not abs(seconds) < LARGEST:
         return MISSING
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -119,15 +132,16 @@ def _facts(facts: Iterable[tuple[str, str]], kind: str) -> str:
     )
 
 
-def _failure(failure: Any) -> str:
+def _failure(failure: Any, title: str) -> str:
     if not isinstance(failure, Mapping):
-        return "" if failure is None else f'<section class="failure"><h2>Failure</h2><p>{_text(failure)}</p></section>'
+        return "" if failure is None else f'<section class="failure"><h2>{title}</h2><p>{_text(failure)}</p></section>'
     where = [f"{word} {_text(failure[field])}" for field, word in (("node", "node"), ("rank", "rank"),
              ("exit_code", "exit code"), ("signal", "signal")) if failure.get(field) is not None]  # fmt: skip
     tail = failure.get("log_tail")
-    lines = "\n".join(str(line).rstrip("\n") for line in tail) if isinstance(tail, list | tuple) else str(tail or "")
+    given = tail if isinstance(tail, list | tuple) else [tail or ""]
+    lines = "\n".join(_string(line).rstrip("\n") for line in given)
     return (
-        f'<section class="failure"><h2>Failure</h2><p><strong>{_text(failure.get("reason"))}</strong></p>'
+        f'<section class="failure"><h2>{title}</h2><p><strong>{_text(failure.get("reason"))}</strong></p>'
         + (f"<p>{' · '.join(where)}</p>" if where else "")
         + (f"<p>{_text(failure['hint'])}</p>" if failure.get("hint") else "")
         + (f"<pre>{escape(lines)}</pre>" if lines else "")
@@ -141,7 +155,7 @@ def _charts(records: Sequence[Record]) -> Iterable[str]:
     across = next(
         (key for key in ("step", "epoch", "time_s") if any(number(r, key) is not None for r in records)), "step"
     )
-    end = max((x for record in records if abs(x := number(record, across) or 0.0) < LARGEST), default=0.0)
+    end = max((number(record, across) or 0.0 for record in records), default=0.0)
     label = {"step": "optimizer step", "epoch": "epoch", "time_s": "seconds"}[across]
 
     def line(name: str, source: Sequence[Record], key: str, color: int, scale: float = 1, dots: bool = True) -> Series:
@@ -164,14 +178,15 @@ def _points(records: Iterable[Record], across: str, key: str, scale: float) -> l
 
 
 def _marks(records: Sequence[Record], summary: Record) -> list[Mark]:
-    """Return the run's events in time, its failure last."""
+    """Return the run's events in time, its failure, or why nobody knows of one, last."""
     begin = next((at for record in records if (at := _began(record)) is not None), None)
     marks = [_mark(record, begin) for record in records if record.get("kind") == "event" or "event" in record]
     failure = summary.get("failure")
     if failure is not None:
         reason = failure.get("reason") if isinstance(failure, Mapping) else failure
         moment = max([number(summary, "wall_s") or 0.0, *(mark.seconds for mark in marks)])
-        marks.append(Mark(seconds=moment, event="failure", text=str(reason)))
+        event = "warning" if summary.get("state") == "unknown" else "failure"
+        marks.append(Mark(seconds=moment, event=event, text=_string(reason)))
     return marks
 
 
@@ -208,9 +223,9 @@ def _began(record: Record) -> float | None:
 def _mark(record: Record, begin: float | None) -> Mark:
     at = number(record, "at")
     seconds = (number(record, "time_s") or 0.0) if at is None or begin is None else at - begin
-    event = str(record.get("event"))
+    event = _string(record.get("event"))
     details = [
-        str(value) if key == "message" else f"{str(key).replace('_', ' ')} {value}"
+        _string(value) if key == "message" else f"{str(key).replace('_', ' ')} {_string(value)}"
         for key, value in record.items()
         if key not in ("kind", "event", "time_s", "at", *SETUP)
     ]

@@ -15,6 +15,7 @@ h1{margin:0;font-size:26px;line-height:1.25;overflow-wrap:anywhere}
 h2{margin:28px 0 10px;font-size:17px}
 .badge{padding:2px 12px;border-radius:99px;font-weight:600;font-size:13px;color:var(--page);background:var(--calm)}
 .badge.succeeded{background:var(--good)}.badge.failed{background:var(--bad)}.badge.stopped{background:var(--halt)}
+.badge.unknown{background:var(--bad)}
 dl{display:grid;gap:10px;margin:0}
 dl.results{grid-template-columns:repeat(4,1fr)}
 @media(max-width:640px){dl.results{grid-template-columns:repeat(2,1fr)}}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+LARGEST = 1e30
+"""A value from here on counts as garbage, and its record as one without it: no sum of such figures is infinite."""
+MOST_STEPS = 1 << 53
+"""From here on a float can't hold a count exactly, and no run counts that far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +37,12 @@ class RunFigures:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects in a metrics.jsonl, one per line; none if the file is missing.
+    """Return the JSON objects in a metrics.jsonl, one per line; none if there is no such file.
 
     A line that is torn, or not an object, is skipped.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []  # a pipe would be waited for
     except OSError:
         return []
     return [record for line in lines if isinstance(record := parse_line(line), dict)]
@@ -52,12 +57,12 @@ def parse_line(line: bytes) -> Any:
 
 
 def number(record: Mapping[str, Any], key: str) -> float | None:
-    """Return `record[key]` if that is a finite number, else None."""
+    """Return `record[key]` if that is a number that can be meant, else None."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return float(value) if math.isfinite(value) else None
+        return float(value) if math.isfinite(value) and abs(value) < LARGEST else None
     except OverflowError:  # a whole number beyond a float's range
         return None
 
@@ -66,21 +71,22 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> RunFigures:
     """Return the figures of a run. Never raises, whatever the records contain."""
     epochs = [record for record in records if record.get("kind") == "epoch"]
     others = [record for record in records if record.get("kind") != "epoch"]
-    checkpoints = [
-        record["path"]
-        for record in records
-        if record.get("event") == "checkpoint" and isinstance(record.get("path"), str)
-    ]
     stepped = [record for record in records if (number(record, "step") or 0) >= 1]
     return RunFigures(
         images_per_s=_steady(_numbers(epochs, "images_per_s")) or _steady(_numbers(others, "images_per_s")),
         test_accuracy=_last(_numbers(records, "test_accuracy")),
-        epochs=_whole(_last(_numbers(epochs, "epoch"))),
+        epochs=_count(_numbers(epochs, "epoch")),
         first_step_at=next(iter(_numbers(stepped, "at")), None),
-        step=_whole(_last(_numbers(stepped, "step"))),
-        checkpoint=checkpoints[-1] if checkpoints else None,
+        step=_count(_numbers(stepped, "step")),
+        checkpoint=last_checkpoint(records, lambda _: True),
         loss=_last(_numbers(records, "loss")),
     )
+
+
+def last_checkpoint(records: Sequence[Mapping[str, Any]], exists: Callable[[str], bool]) -> str | None:
+    """Return the path of the last checkpoint on record that there is; None if there is none."""
+    paths = (record.get("path") for record in reversed(records) if record.get("event") == "checkpoint")
+    return next((path for path in paths if isinstance(path, str) and exists(path)), None)
 
 
 def _numbers(records: Iterable[Mapping[str, Any]], key: str) -> list[float]:
@@ -96,5 +102,5 @@ def _last(values: list[float]) -> float | None:
     return values[-1] if values else None
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _count(values: list[float]) -> int | None:
+    return next((int(value) for value in reversed(values) if abs(value) < MOST_STEPS), None)

@@ -13,7 +13,7 @@ from trainer.config.scaling import lr_factor
 from trainer.data.batches.protocols import Batch
 from trainer.data.batches.sampling import Epoch
 from trainer.training.context import RunContext
-from trainer.training.evaluate import Score, evaluate
+from trainer.training.evaluate import Broken, Score, evaluate
 from trainer.training.saver import Saver
 
 RECORD_SECONDS = 1.0
@@ -62,16 +62,18 @@ class Loop:
     def __init__(self, context: RunContext, progress: Progress) -> None:
         self._context = context
         self._progress = progress
-        self._saver = Saver(context, best=progress.test_accuracy or 0.0)
+        self._saver = Saver(context, progress)
         self._epoch_meter = Meter(context.world.device)
         self._recent = Meter(context.world.device)
         self._printed = time.monotonic()
         self._recorded = 0
         self._warned = False
+        self._stopped_by = 0
+        """The signal after which all ranks have left an evaluation."""
 
     def run(self) -> int:
         """Train, write the last checkpoint, and return the signal that ended training early, or 0."""
-        signal = 0
+        signal = self._catch_up()
         while not signal and self._progress.step < self._context.total_steps:
             signal = self._epoch()
         self._saver.finish()
@@ -81,6 +83,18 @@ class Loop:
     def progress(self) -> Progress:
         """Where the run is."""
         return self._progress
+
+    def _catch_up(self) -> int:
+        """Evaluate first, if the evaluation of the resumed step was broken off; return what broke this one off."""
+        now = self._progress
+        if now.step > 0 and now.test_accuracy is None and self._is_evaluated(now.step):
+            self._evaluate_step()
+            self._saver.evaluated(self._progress, ends=bool(self._stopped_by))
+        return self._stopped_by
+
+    def _is_evaluated(self, step: int) -> bool:
+        context, every = self._context, self._context.evaluation.eval_steps
+        return step == context.total_steps or step % context.steps_per_epoch == 0 or bool(every and step % every == 0)
 
     def _epoch(self) -> int:
         context, now = self._context, self._progress
@@ -153,18 +167,21 @@ class Loop:
             test_accuracy=None,
         )
         self._record()
-        every = context.evaluation.eval_steps
         if ends_epoch:
             self._finish_epoch()
-        elif step == context.total_steps or (every and step % every == 0):
-            score = self._evaluate()
-            context.metrics.write(
-                "step", step=step, epoch=self._number, test_loss=score.loss, test_accuracy=score.accuracy
-            )
-            context.say(f"step {step}/{context.total_steps}  test loss {score.loss:.4f}  accuracy {score.accuracy:.4f}")
-        signal, seconds = self._saver.after_step(self._progress)
+        elif self._is_evaluated(step):
+            self._evaluate_step()
+        signal, seconds = self._saver.after_step(self._progress, stopped_by=self._stopped_by)
         self._pause(seconds)
         return signal
+
+    def _evaluate_step(self) -> None:
+        context, step = self._context, self._progress.step
+        score = self._evaluate()
+        if score is None:
+            return
+        context.metrics.write("step", step=step, epoch=self._number, test_loss=score.loss, test_accuracy=score.accuracy)
+        context.say(f"step {step}/{context.total_steps}  test loss {score.loss:.4f}  accuracy {score.accuracy:.4f}")
 
     @property
     def _number(self) -> int:
@@ -200,7 +217,8 @@ class Loop:
             context.say(f"step {step}/{context.total_steps}  loss {loss:.4f}  lr {lr:.4g}  {rate:,.0f} images/s")
         self._recent = Meter(context.world.device)
 
-    def _evaluate(self) -> Score:
+    def _evaluate(self) -> Score | None:
+        """Return the score; None if all ranks are told to stop meanwhile: a resumed run evaluates instead."""
         context = self._context
         started = time.monotonic()
         score = evaluate(
@@ -210,8 +228,13 @@ class Loop:
             context.precision,
             limit=context.evaluation.max_val_items,
             augmentation=context.evaluation.tta,
+            stop=lambda: context.stop.number,
         )
         self._pause(time.monotonic() - started)
+        if isinstance(score, Broken):
+            self._stopped_by = score.signal
+            context.say(f"evaluation of step {self._progress.step} broken off by signal {score.signal}")
+            return None
         self._progress = replace(self._progress, test_accuracy=score.accuracy)
         return score
 
@@ -226,19 +249,20 @@ class Loop:
         waiting = meter.waited / max(seconds, 1e-9)
         starved = f", {waiting:.0%} of it waiting for images" if waiting >= STARVED else ""
         score = self._evaluate()
+        tested = {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
         context.metrics.write(
             "epoch",
             epoch=self._number,
             step=self._progress.step,
             epochs=context.training.epochs,
             loss=loss,
-            test_loss=score.loss,
-            test_accuracy=score.accuracy,
+            **tested,
             images_per_s=round(rate, 1),
             seconds=round(seconds, 3),
             data_wait=round(waiting, 4),
         )
+        quality = f"test loss {score.loss:.4f}  accuracy {score.accuracy:.4f}" if score else "not evaluated"
         context.say(
-            f"epoch {self._number}/{context.training.epochs}  loss {loss:.4f}  test loss {score.loss:.4f}  "
-            f"accuracy {score.accuracy:.4f}  {rate:,.0f} images/s  {seconds:.1f} s{starved}"
+            f"epoch {self._number}/{context.training.epochs}  loss {loss:.4f}  {quality}  "
+            f"{rate:,.0f} images/s  {seconds:.1f} s{starved}"
         )

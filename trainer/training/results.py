@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trainer.checkpoint.files import write_atomically
+from trainer.checkpoint.files import reason, write_atomically
 from trainer.checkpoint.state import model_bytes
 from trainer.config.recipes import RECIPES
 from trainer.config.run_config import Config
@@ -61,31 +61,61 @@ def finish(context: RunContext, *, step: int, signal: int) -> None:
         context.say(f"stopped by signal {signal} after step {step}/{context.total_steps}; resume continues from there")
         return
     context.metrics.event("done", step=step)
-    path = context.checkpoints.path / "model.pt"
-    try:
-        write_atomically(path, model_bytes(context.parts.model))
-    except OSError as error:
-        context.say(f"warning: {path} not written: {error.strerror}; the checkpoint holds the same parameters")
-    context.say(f"done: step {step}, the trained model is {path}")
+    content = model_bytes(context.parts.model)
+    for folder in context.checkpoints.folders:
+        path = folder / "model.pt"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+        except OSError as error:
+            context.warn(f"{path} not written: {reason(error)}; the checkpoint holds the same parameters")
+        else:
+            context.say(f"done: step {step}, the trained model is {path}")
+            return
+    context.say(f"done: step {step}; the trained model is in the checkpoint only")
 
 
-def summarize_run(context: RunContext, run_dir: Path, *, exit_code: int) -> None:
-    """Write summary.json and report.html for a run that no launcher follows."""
+def summarize_run(context: RunContext, run_dir: Path, *, exit_code: int, failure: str | None = None) -> None:
+    """Write summary.json and report.html for a run that no launcher follows.
+
+    Args:
+        context: what the run consisted of.
+        run_dir: where both files go; if the disk refuses them, the run's end stays what it is.
+        exit_code: 0, 128 + the signal that stopped training, or the failure's.
+        failure: why training failed, in one line.
+    """
     from trainer.reporting import page, summary  # not needed in every run
 
     records = summary.read_records(run_dir / "metrics.jsonl")
+    result = _summary(context, run_dir, records, exit_code, failure)
+    report = run_dir / "report.html"
+    try:
+        write_atomically(run_dir / "summary.json", (json.dumps(result, indent=1) + "\n").encode())
+        write_atomically(report, page.render(records, result).encode())
+    except OSError as error:
+        context.say(f"warning: summary.json and report.html not written to {run_dir}: {reason(error)}")
+    else:
+        context.say(f"report: {report}")
+
+
+def _summary(
+    context: RunContext, run_dir: Path, records: list[dict[str, Any]], exit_code: int, failure: str | None
+) -> dict[str, Any]:
+    from trainer.reporting import summary
+
+    world, since = context.world, started_at()
     figures = summary.summarize(records)
-    since = started_at()
-    first = summary.summarize([record for record in records if record.get("at", 0) >= since]).first_step_at
-    result: dict[str, Any] = {
+    mine = [record for record in records if (summary.number(record, "at") or 0) >= since]
+    first = summary.summarize(mine).first_step_at
+    node = platform.node()
+    ended = "stopped" if exit_code else "succeeded"
+    return {
         "name": run_dir.name,
-        "state": "stopped" if exit_code else "succeeded",
+        "state": "failed" if failure else ended,
         "exit_code": exit_code,
-        "nodes": [platform.node()]
-        if context.world.nodes == 1
-        else [f"node{n}" for n in range(1, context.world.nodes + 1)],
-        "world_size": context.world.world_size,
-        "backend": context.world.backend,
+        "nodes": [node] if world.nodes == 1 else [f"node{number}" for number in range(1, world.nodes + 1)],
+        "world_size": world.world_size,
+        "backend": world.backend,
         "image": None,
         "started_at": datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds"),
         "first_step_s": None if first is None else round(first - since, 3),
@@ -94,9 +124,15 @@ def summarize_run(context: RunContext, run_dir: Path, *, exit_code: int) -> None
         "images_per_s": figures.images_per_s,
         "test_accuracy": figures.test_accuracy,
         "epochs": figures.epochs,
-        "checkpoint": figures.checkpoint,
-        "failure": None,
+        "checkpoint": summary.last_checkpoint(records, os.path.exists),
+        "failure": failure
+        and {
+            "node": node,
+            "rank": 0,
+            "exit_code": exit_code,
+            "signal": None,
+            "reason": failure,
+            "log_tail": [],
+            "hint": None,
+        },
     }
-    (run_dir / "summary.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    (run_dir / "report.html").write_text(page.render(records, result), encoding="utf-8")
-    context.say(f"report: {run_dir / 'report.html'}")

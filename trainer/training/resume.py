@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from trainer.checkpoint.files import CheckpointFolder, Progress, read
+from trainer.checkpoint.files import CheckpointFolder, Progress, last_resort, patiently, read, reason
 from trainer.checkpoint.state import restore
 from trainer.errors import UserError
 from trainer.training.context import RunContext
@@ -21,7 +21,8 @@ def find(request: str, folder: CheckpointFolder, *, restarted: bool, say: Callab
     very run has written takes precedence over `none` and over a path.
 
     Raises:
-        UserError: exit code 2 for a path without a checkpoint, 4 if there are some but none is intact.
+        UserError: exit code 2 for a path without a checkpoint, 4 if there are some but none is intact, or if the
+            newest can't be read.
     """
     if request == "auto" or restarted:
         own = folder.newest(say=say, set_aside=True)
@@ -34,15 +35,19 @@ def find(request: str, folder: CheckpointFolder, *, restarted: bool, say: Callab
     return checkpoint
 
 
-def _from_path(path: Path, say: Callable[[str], None]) -> Checkpoint:
+def _from_path(path: Path, say: Callable[[str], None]) -> Checkpoint | None:
     if path.is_dir():
-        for folder in (path, path / "checkpoints"):
-            newest = CheckpointFolder(folder).newest(say=say, set_aside=False)
+        for folder in (CheckpointFolder(path), CheckpointFolder(path / "checkpoints", last_resort=last_resort(path))):
+            newest = folder.newest(say=say, set_aside=False)
             if newest is not None:
                 return newest[0], newest[2]
         raise UserError(f"argument --resume: there is no checkpoint in {path}", exit_code=2)
     try:
-        return path, read(path.with_suffix(".json"))[1]
+        return path, patiently(lambda: read(path.with_suffix(".json")))[1]
+    except FileNotFoundError as missing:
+        raise UserError(f"argument --resume: there is no {missing.filename}; choose another", exit_code=2) from missing
+    except (OSError, MemoryError) as error:
+        raise UserError(f"argument --resume: {path} can't be read: {reason(error)}; try again", exit_code=4) from error
     except ValueError as problem:
         raise UserError(f"argument --resume: {path} is {problem}; choose another", exit_code=4) from problem
 

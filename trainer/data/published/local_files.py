@@ -26,9 +26,14 @@ class SourceFiles:
     files: dict[str, Path]
 
     def key(self) -> str:
-        """Return twelve hexadecimal digits that change with any file's path, size or time."""
+        """Return twelve hexadecimal digits that change with any file's path, size, times or inode."""
         paths = [self.archive] if self.archive else [self.files[file] for file in sorted(self.files)]
-        facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+        facts = []
+        for path in paths:
+            status = path.stat()
+            # `cp -p` sets the modification time back, but not the time of change.
+            marks = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            facts.append((str(path.resolve()), *marks))
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
     def read(self) -> dict[str, bytes]:

@@ -169,6 +169,16 @@ def test_a_pickle_that_runs_code_is_refused() -> None:
     assert caught.value.exit_code == 4
 
 
+def test_short_memory_is_not_blamed_on_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    content = saved(make())
+    monkeypatch.setattr(torch, "load", short)
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        restore(content, make(), START, ALONE, seed=0, say=print)
+
+
 def test_the_saved_model_fits_a_plain_one() -> None:
     state = torch.load(io.BytesIO(model_bytes(make().model)), weights_only=True)
     models.build("small-cnn", channels=1, size=28, classes=10).load_state_dict(state)

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,10 +82,21 @@ def test_buffers_become_the_mean_over_ranks(monkeypatch: pytest.MonkeyPatch) -> 
     torch.testing.assert_close(after, (before + other) / 2)
 
 
+def test_output_onto_a_full_disk_does_not_end_training() -> None:
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom trainer.distributed.world import print_line\n"
+        "from trainer.reporting.metrics import MetricsWriter\n"
+        "for n in range(9999): print_line('x' * 99)\nMetricsWriter(Path('/dev/full')).event('start')\nos._exit(7)"
+    )
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=full, check=False)
+    assert done.returncode == 7
+
+
 def test_a_listener_that_goes_away_stops_nothing() -> None:
     code = "from trainer.distributed.world import print_line\nfor n in range(9999): print_line('x' * 99)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(240) == 0

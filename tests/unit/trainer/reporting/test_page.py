@@ -7,18 +7,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainer.reporting.charts import MOST_POINTS, Series, chart, compact, thin, ticks
-from trainer.reporting.page import duration, render
-
-ANY = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text() | st.floats(), max_size=2)
-)
-FIELDS = ["kind", "event", "step", "epoch", "at", "time_s", "loss", "images_per_s", "test_accuracy", "test_loss"]
-EVENTS = st.sampled_from(["epoch", "step", "event", "checkpoint", "start"])
-RECORDS = st.lists(st.dictionaries(st.sampled_from(FIELDS) | st.text(), ANY | EVENTS))
+from tests.support.any_json import DEEP, NUMBERS, RECORDS, VALUES
+from trainer.reporting.charts import MOST_POINTS, Mark, Series, chart, compact, thin, ticks, timeline
+from trainer.reporting.page import MISSING, duration, render
 
 
 class Page(HTMLParser):
@@ -49,6 +43,10 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
+
+
+def _float(value: float) -> float:
+    return float(value) if abs(value) < 10**308 else math.inf
 
 
 def run(steps: int = 100) -> list[dict[str, Any]]:
@@ -116,6 +114,14 @@ def test_a_failure_is_shown_with_everything_that_is_known(tail: object) -> None:
     assert page.texts.count("out of memory") >= 2, "in the box and among the events"
 
 
+def test_an_end_that_nobody_saw_is_no_failure() -> None:
+    failure = dict.fromkeys(("node", "rank", "exit_code", "signal", "hint")) | {"reason": "it is gone", "log_tail": []}
+    page = Page(render(run(), SUMMARY | {"state": "unknown", "exit_code": 4, "wall_s": None, "failure": failure}))
+    assert ("class", "badge unknown") in page.attributes
+    assert "Nobody knows how it ended" in page.texts and page.texts.count("it is gone") >= 2
+    assert "Failure" not in page.texts and ("class", "e-failure") not in page.attributes
+
+
 def test_nothing_of_the_runs_becomes_markup() -> None:
     evil = "<script>alert('1')</script>\"&"
     summary = dict.fromkeys(SUMMARY, evil) | {
@@ -128,22 +134,62 @@ def test_nothing_of_the_runs_becomes_markup() -> None:
     assert evil in page.texts
 
 
-@settings(max_examples=60)
-@given(RECORDS, st.dictionaries(st.sampled_from(list(SUMMARY)), ANY | st.dictionaries(st.text(), ANY)))
+@example(records=[{"step": -1, "loss": 0}], summary={})
+@example(records=[{"step": 10**400, "epoch": -1e29, "loss": 0}, {"epoch": -1e29, "loss": 1}], summary={})
+@example(records=[{"event": "x", "at": -1.7e308}, {"event": "x", "at": 1.7e308}], summary={"wall_s": 1.7e308})
+@example(records=[{"event": "start", "dataset": "\ud800", "\ud800": "\x00"}], summary={})
+@example(records=[], summary={"name": "\udcff", "failure": {"reason": "\x1b[2J", "log_tail": ["\x1b[2J", {}]}})
+@given(records=RECORDS, summary=st.dictionaries(st.sampled_from(list(SUMMARY)), VALUES))
 def test_any_records_make_a_whole_page(records: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    Page(render(records, summary))
+    html = render(records, summary)
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", html)
+    page = Page(html.encode().decode())
+    assert "script" not in page.tags
+    for drawing in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
+        _assert_inside(drawing)
 
 
-@given(st.lists(st.tuples(st.floats(), st.floats())), st.floats(0, 1e9))
+def test_lists_in_lists_in_lists_make_a_whole_page() -> None:
+    records = [{"event": "start", "dataset": DEEP}, {"event": "x", "a": DEEP}, {"event": DEEP}, {"kind": DEEP}]
+    summary = {"name": DEEP, "state": DEEP, "failure": {"reason": DEEP, "log_tail": [DEEP], "hint": DEEP}}
+    for failure in (summary["failure"], DEEP):
+        Page(render(records, summary | {"failure": failure}))
+
+
+def _assert_inside(drawing: str) -> None:
+    """Every number of a drawing is one, and lies in its frame."""
+    root = ElementTree.fromstring(drawing)  # noqa: S314 - made here
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for each in root.iter():
+        for name, high in (("cx", width), ("cy", height), ("x", width), ("y", height)):
+            assert -1 <= float(each.get(name, "0")) <= high + 1, ElementTree.tostring(each)
+        for x, y in re.findall(r"(\S+),(\S+)", each.get("points", "")):
+            assert 0 <= float(x) <= width and 0 <= float(y) <= height
+
+
+@example(points=[(-1.0, 0.0)], end=-1.0)
+@example(points=[(-1e29, 0.0)], end=-1e29)
+@example(points=[(0.0, -1e29), (0.0, -1e29)], end=0.0)
+@example(points=[(3.0, 1.0), (1.0, 1.0), (2.0, 1.0)], end=2.0)
+@example(points=[(1.0, math.nan), (math.inf, 1.0), (5e-324, 5e-324)], end=math.nan)
+@example(points=[(1.0, 1.0)], end=math.inf)
+@given(points=st.lists(st.tuples(NUMBERS.map(_float), NUMBERS.map(_float))), end=NUMBERS.map(_float))
 def test_any_points_make_a_drawing_inside_its_frame(points: list[tuple[float, float]], end: float) -> None:
-    html = chart(
-        "t", [Series(label="s", points=sorted(points), color=0, dots=True)], x_end=end, x_label="x", y_label="y"
+    series = Series(label="</svg>\ud800", points=points, color=0, dots=True)
+    figure = ElementTree.fromstring(  # noqa: S314 - made here
+        chart("t", [series], x_end=end, x_label="x", y_label="y").encode("utf-8", "replace")
     )
-    figure = ElementTree.fromstring(html)  # noqa: S314 - made above
-    for circle in figure.iter("circle"):
-        assert 0 <= float(circle.get("cx", "nan")) <= 480
-        assert 0 <= float(circle.get("cy", "nan")) <= 260
-    assert "nan" not in html.replace("nano", "")
+    for drawing in figure.iter("svg"):
+        _assert_inside(ElementTree.tostring(drawing, encoding="unicode"))
+
+
+@example(seconds=[-1.7e308, 1.7e308], end=-5.0)
+@example(seconds=[math.inf, math.nan], end=math.nan)
+@example(seconds=[0.0], end=5e-324)
+@given(seconds=st.lists(NUMBERS.map(_float), min_size=1, max_size=5), end=NUMBERS.map(_float))
+def test_any_moments_make_a_time_line_inside_its_frame(seconds: list[float], end: float) -> None:
+    marks = [Mark(seconds=each, event="start", text="<x>") for each in seconds]
+    _assert_inside(timeline(marks, end=end, kinds=("start",)))
 
 
 def test_a_long_run_makes_a_small_page_and_loses_no_spike() -> None:
@@ -160,7 +206,7 @@ def test_a_long_run_makes_a_small_page_and_loses_no_spike() -> None:
     assert "earlier events are not listed" in html
 
 
-@given(st.floats(-1e12, 1e12), st.floats(0, 1e12))
+@given(low=st.floats(-1e12, 1e12), span=st.floats(0, 1e12))
 def test_ticks_are_few_rise_and_enclose(low: float, span: float) -> None:
     found = ticks(low, low + span)
     assert 2 <= len(found) <= 9
@@ -187,7 +233,13 @@ def test_numbers_are_short(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "–"), (0.04, "0.0 s"), (59.94, "59.9 s"), (3599.9, "60 min 0 s"), (7500, "2 h 5 min")],  # noqa: RUF001
+    [
+        *((seconds, MISSING) for seconds in (None, math.inf, math.nan, 1.7e308)),
+        (0.04, "0.0 s"),
+        (59.94, "59.9 s"),
+        (3599.9, "60 min 0 s"),
+        (7500, "2 h 5 min"),
+    ],
 )
 def test_durations_read_like_speech(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text.replace("60 min 0 s", "1 h 0 min")

@@ -1,28 +1,19 @@
 """The figures in metrics.jsonl, whoever wrote it."""
 
 import json
+import math
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainer.reporting.summary import RunFigures, read_records, summarize
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
-FIELDS = ["kind", "event", "step", "epoch", "at", "time_s", "loss", "images_per_s", "test_accuracy", "path"]
-RECORDS = st.lists(
-    st.dictionaries(
-        st.sampled_from(FIELDS) | st.text(), JSON | st.sampled_from(["epoch", "step", "event", "checkpoint"])
-    )
-)
+from tests.support.any_json import RECORDS, lines
+from trainer.reporting.summary import RunFigures, last_checkpoint, read_records, summarize
 
 
 def epoch(number: int, rate: float, accuracy: float | None = None) -> dict[str, Any]:
@@ -81,21 +72,37 @@ def test_records_of_a_users_script_with_few_fields() -> None:
     assert (figures.step, figures.loss, figures.epochs, figures.first_step_at) == (1, 2.0, None, None)
 
 
-@given(RECORDS)
-def test_any_records_are_summarized(records: list[dict[str, Any]]) -> None:
-    assert isinstance(summarize(records), RunFigures)
+@example(records=[{"kind": "epoch", "images_per_s": 1.7e308}] * 3)
+@example(records=[{"step": 1.7e308, "at": 1.7e308}, {"kind": "epoch", "epoch": 1.7e308}])
+@given(records=RECORDS)
+def test_any_records_make_figures_that_json_has(records: list[dict[str, Any]]) -> None:
+    figures = vars(summarize(records))
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    assert all(abs(figures[name] or 0) < 2**53 for name in ("step", "epochs"))
 
 
-@given(RECORDS, st.binary(max_size=50), st.integers(0, 50))
+@example(records=[{"step": 10**400, "path": "\ud800", "loss": math.nan}], torn=b"\xff", cut=0)
+@given(records=RECORDS, torn=st.binary(max_size=50), cut=st.integers(0, 50))
 def test_any_lines_are_read(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], torn: bytes, cut: int
 ) -> None:
-    path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
-    lines = [json.dumps(record).encode() for record in records]
-    path.write_bytes(b"\n".join([*lines, torn, *(line[:cut] for line in lines[-1:])]))
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    whole = lines(records)
+    path.write_bytes(whole + torn + b"\n" + whole[:cut])
     read = read_records(path)
-    assert len(read) >= len(lines)
+    assert len(read) >= len(records)
     summarize(read)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert read_records(tmp_path / "metrics.jsonl") == []
+
+
+def test_the_last_checkpoint_is_one_that_there_is() -> None:
+    records = [{"event": "checkpoint", "path": path} for path in ("a", "b", 3, "c")]
+    assert last_checkpoint(records, lambda path: path != "c") == "b"
+    assert last_checkpoint(records, lambda path: False) is None
 
 
 def test_the_launcher_can_use_it_without_torch() -> None:

@@ -1,14 +1,20 @@
-from dataclasses import replace
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import nn
 
+from trainer.data.batches.protocols import Batch
 from trainer.data.batches.resident import Resident
 from trainer.distributed import world
 from trainer.distributed.world import World
 from trainer.model.precision import Precision
-from trainer.training.evaluate import evaluate
+from trainer.training import evaluate as evaluate_module
+from trainer.training.evaluate import Broken, Score, evaluate
 
 CPU = torch.device("cpu")
 FP32 = Precision(name="fp32", device_type="cpu")
@@ -39,14 +45,97 @@ def test_the_score_is_that_of_all_images(count: int) -> None:
     assert model.training
 
 
-def test_shares_of_any_number_of_ranks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data, loss, accuracy = _setting(1003)
-    shares: list[torch.Tensor] = []
-    monkeypatch.setattr(world.dist, "all_reduce", lambda values, group: shares.append(values.clone()))
-    for rank in range(3):
-        evaluate(model, data, replace(ALONE, rank=rank, world_size=3), FP32, limit=None)
-    total = (sum(shares, torch.zeros(2, dtype=torch.float64)) / 1003).tolist()
-    assert total == [pytest.approx(loss, rel=1e-5), pytest.approx(accuracy)]
+class _Meeting:
+    """All-reduces of ranks that are threads: each waits for the others."""
+
+    def __init__(self, ranks: int) -> None:
+        self._values: list[torch.Tensor] = []
+        self._barrier = threading.Barrier(ranks)
+        self._lock = threading.Lock()
+
+    def all_reduce(self, values: torch.Tensor, op: object = None, group: object = None) -> None:
+        with self._lock:
+            self._values.append(values)
+        if self._barrier.wait(60) == 0:
+            assert len({each.shape for each in self._values}) == 1, "ranks meet for the same thing"
+            together = torch.stack(self._values)
+            result = together.max(0).values if op is not None else together.sum(0)
+            for each in self._values:
+                each.copy_(result)
+            self._values.clear()
+        self._barrier.wait(60)
+
+
+def _ranks(
+    monkeypatch: pytest.MonkeyPatch, count: int, work: Callable[[World], Score | Broken]
+) -> list[Score | Broken]:
+    monkeypatch.setattr(world.dist, "all_reduce", _Meeting(count).all_reduce)
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, [replace(ALONE, rank=rank, world_size=count) for rank in range(count)]))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+@pytest.mark.parametrize("count", [1, 2, 1003, 1501])
+def test_shares_of_any_number_of_ranks_add_up(monkeypatch: pytest.MonkeyPatch, count: int, seconds: float) -> None:
+    model, data, loss, accuracy = _setting(count)
+    monkeypatch.setattr(evaluate_module, "ROUND", seconds)
+    own = [copy.deepcopy((model, data)) for _ in range(3)]  # a rank's batches reuse its memory
+    scores = _ranks(monkeypatch, 3, lambda rank: evaluate(*own[rank.rank], rank, FP32, limit=None))
+    assert all(isinstance(score, Score) for score in scores) and len(set(scores)) == 1
+    assert scores[0] == Score(loss=pytest.approx(loss, rel=1e-5), accuracy=pytest.approx(accuracy))
+
+
+@dataclass
+class _Counted:
+    """Batches of an evaluation, counted; closed or not."""
+
+    data: Resident
+    taken: int = 0
+    closed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def share(self, rank: int, world_size: int, count: int) -> Iterator[Batch]:
+        try:
+            for batch in self.data.share(rank, world_size, count):
+                self.taken += 1
+                yield batch
+        finally:
+            self.closed = True
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_stop_on_one_rank_ends_the_evaluation_of_all(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+    model, data, _, _ = _setting(500 * 30)
+    monkeypatch.setattr(evaluate_module, "ROUND", 0.0)
+    counted = [_Counted(copy.deepcopy(data)) for _ in range(ranks)]
+    models = [copy.deepcopy(model) for _ in range(ranks)]
+
+    def work(rank: World) -> Score | Broken:
+        def stop() -> int:
+            return 15 if rank.rank == ranks - 1 and counted[rank.rank].taken >= 2 else 0
+
+        return evaluate(models[rank.rank], counted[rank.rank], rank, FP32, limit=None, stop=stop)
+
+    assert _ranks(monkeypatch, ranks, work) == [Broken(signal=15)] * ranks
+    assert [each.taken for each in counted] == [2] * ranks
+    assert all(each.closed for each in counted) and all(each.training for each in models)
+
+
+def test_a_stop_before_it_ends_it_before_the_first_batch() -> None:
+    model, data, _, _ = _setting(1003)
+    counted = _Counted(data)
+    assert evaluate(model, counted, ALONE, FP32, limit=None, stop=lambda: 2) == Broken(signal=2)
+    assert counted.taken == 0
+
+
+def test_what_is_whole_when_the_stop_comes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data, loss, _ = _setting(1003)
+    counted = _Counted(data)
+    stop = lambda: 15 if counted.closed else 0  # noqa: E731
+    score = evaluate(model, counted, ALONE, FP32, limit=None, stop=stop)
+    assert isinstance(score, Score) and score.loss == pytest.approx(loss, rel=1e-5)
 
 
 def test_the_limit_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,18 @@ def test_a_changed_own_copy_is_read_anew_and_an_unchanged_one_is_not(tmp_path: P
     assert not stored.arrays.train_labels.any()
 
 
+def test_an_own_copy_that_changed_with_its_time_kept_is_read_anew(tmp_path: Path) -> None:
+    own = write(tmp_path / "own", idx_files())
+    ensure("fashion-mnist", tmp_path / "data", own)
+    labels = own / "train-labels-idx1-ubyte"
+    was = labels.stat()
+    labels.write_bytes(labels.read_bytes()[:8] + bytes(200))
+    os.utime(labels, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert (labels.stat().st_size, labels.stat().st_mtime_ns) == (was.st_size, was.st_mtime_ns)
+    stored = fetch.obtain("fashion-mnist", data_dir=tmp_path / "data", own_copy=own, say=print)
+    assert not stored.arrays.train_labels.any()
+
+
 def test_a_missing_own_copy_is_an_error(tmp_path: Path) -> None:
     assert "no such file" in refused("fashion-mnist", tmp_path / "data", tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()

@@ -1,12 +1,14 @@
 #!/bin/sh
 # Creates .venv beside this folder and installs the layers named as arguments (control, trainer, dev) from their
-# hashed locks. A layer whose lock hasn't changed since it was installed costs one file comparison.
+# hashed locks, and an exit function for programs that use Gloo. What hasn't changed since it was installed costs one
+# file comparison.
 set -eu
 
 cd "$(dirname "$0")/.."
 venv=.venv
 stamps=$venv/.installed
 layers=${*:-control}
+exit_function="ringmaster_exit.py ringmaster_exit.pth"  # in this order: the second file needs the first
 
 fail() {
     printf 'ringmaster: %s\n' "$1" >&2
@@ -19,6 +21,9 @@ up_to_date() {
     [ "$(cat "$stamps/place" 2>/dev/null)" = "$PWD" ] || return 1
     for layer in $layers; do
         cmp -s "requirements/$layer.txt" "$stamps/$layer" || return 1
+    done
+    for file in $exit_function; do
+        cmp -s "requirements/$file" "$stamps/$file" || return 1
     done
 }
 
@@ -108,11 +113,19 @@ install_layer() {
     rm "$stamps/installing"
 }
 
+# Programs may start meanwhile, so each file is replaced in one go.
+install_exit_function() {
+    for file in $exit_function; do
+        cp "requirements/$file" "$packages/$file.new"
+        mv "$packages/$file.new" "$packages/$file"
+        cp "requirements/$file" "$stamps/$file"
+    done
+}
+
 # Compile once here. Otherwise all processes of a job would compile at the same time, or (with
 # PYTHONDONTWRITEBYTECODE) at every start. It saves a third of the time that importing torch and starting
 # ansible-playbook take. Collections, which an earlier version of this project installed, are unused.
 compile_packages() {
-    packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     "$venv/bin/python" -m compileall -q -j 0 -x ansible_collections "$packages" >/dev/null 2>&1 ||
         : # some packages carry files for other Pythons
 }
@@ -133,4 +146,6 @@ fi
 for layer in $layers; do
     cmp -s "requirements/$layer.txt" "$stamps/$layer" || install_layer "$layer"
 done
+packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+install_exit_function
 compile_packages

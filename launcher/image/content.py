@@ -23,6 +23,7 @@ _PROGRAMS = {"docker/install"}
 _UPPER_STAGES = "FROM ${PACKAGES}"
 """The line of the Dockerfile after which no stage changes the layers with PyTorch."""
 _RANK = "launcher/on_node/rank.py"
+_EXIT_FUNCTION = ("requirements/ringmaster_exit.py", "requirements/ringmaster_exit.pth")
 _TAG = 16  # characters of a digest
 
 
@@ -49,7 +50,7 @@ class Wanted:
 
 
 def trainer_hash() -> str:
-    """Return a hash of our own files in the image: the trainer, and the program that starts each rank."""
+    """Return a hash of our own files in the image: the trainer, what starts each rank, and Python's exit function."""
     return _digest(_ours())
 
 
@@ -101,7 +102,7 @@ def _ours() -> dict[str, bytes]:
         for path in (ROOT / "trainer").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     ]
-    return _read(*sorted(trainer), _RANK)
+    return _read(*sorted(trainer), _RANK, *_EXIT_FUNCTION)
 
 
 def _read(*names: str) -> dict[str, bytes]:

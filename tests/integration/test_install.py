@@ -12,6 +12,8 @@ from packaging.requirements import Requirement
 
 from launcher.base.paths import ROOT
 
+EXIT_FUNCTION = ("ringmaster_exit.py", "ringmaster_exit.pth")
+
 
 def locked(name: str) -> str:
     """Return the lines that lock one package of the control layer, once for each of its versions."""
@@ -26,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout whose control layer is one package, already installed; its path has a space."""
     place = tmp_path_factory.mktemp("a checkout")
     (place / "requirements").mkdir()
-    for name in ("install.sh", "installer.txt"):
+    for name in ("install.sh", "installer.txt", *EXIT_FUNCTION):
         shutil.copy(ROOT / "requirements" / name, place / "requirements" / name)
     (place / "requirements" / "control.txt").write_text(locked("idna"))
     done = install(place)
@@ -82,6 +84,19 @@ def test_a_second_call_does_nothing(place: Path) -> None:
     done = install(place)
     assert (done.returncode, done.stdout) == (0, "")
     assert imports(place, "idna")
+
+
+def test_the_exit_function_is_put_in_place_and_replaced_by_a_changed_one(place: Path) -> None:
+    count = [place / ".venv/bin/python", "-c", "import atexit; print(atexit._ncallbacks())"]
+    assert subprocess.run(count, capture_output=True, text=True).stdout == "1\n"
+    source = place / "requirements" / "ringmaster_exit.py"
+    source.write_text(f"{source.read_text()}atexit.register(int)\n")
+    done = install(place)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert subprocess.run(count, capture_output=True, text=True).stdout == "2\n"
+    shutil.copy(ROOT / "requirements" / source.name, source)
+    assert install(place).returncode == 0
+    assert subprocess.run(count, capture_output=True, text=True).stdout == "1\n"
 
 
 def test_a_changed_lock_is_installed_and_what_the_user_added_stays(place: Path) -> None:

@@ -35,7 +35,7 @@ def test_the_context_holds_what_the_dockerfile_uses_and_nothing_else(checkout: P
     assert {name for name in found if not name.startswith("trainer/")} == {
         *("docker/Dockerfile", "docker/check.py", "docker/dpkg.cfg", "docker/install", "docker/packages.txt"),
         *("requirements/installer.txt", "requirements/trainer-cuda12.txt", "requirements/user.txt"),
-        "launcher/on_node/rank.py",
+        *("launcher/on_node/rank.py", "requirements/ringmaster_exit.py", "requirements/ringmaster_exit.pth"),
     }
     assert found["docker/install"].mode == 0o755 and found["trainer/training/loop.py"].mode == 0o644
 
@@ -46,7 +46,9 @@ def test_equal_files_are_an_equal_context(checkout: Path) -> None:
     assert content.context(Wanted()) == before
 
 
-@pytest.mark.parametrize("name", ["trainer/training/loop.py", "launcher/on_node/rank.py"])
+@pytest.mark.parametrize(
+    "name", ["trainer/training/loop.py", "launcher/on_node/rank.py", "requirements/ringmaster_exit.py"]
+)
 def test_a_line_of_ours_moves_only_the_top_layer(checkout: Path, name: str) -> None:
     base, layers, more, top = names(Wanted())
     trainer = content.trainer_hash()

@@ -30,6 +30,10 @@ class ExitCode(IntEnum):
         }[self]
 
 
+BY_SIGNAL = (ExitCode.INTERRUPTED, ExitCode.TERMINATED)
+"""The user, or whoever sent the signal, wanted it to end."""
+
+
 class RingmasterError(Exception):
     """A mistake or fault that is shown as one line: what, where, how to fix it."""
 
@@ -38,8 +42,8 @@ class RingmasterError(Exception):
         self.exit_code = exit_code
 
 
-class StoppedError(RingmasterError):
-    """A SIGTERM or SIGHUP (the terminal was closed) that came while no code of ours handled it."""
+class StoppedError(BaseException):
+    """A SIGTERM or SIGHUP (the terminal was closed) that came while no code of ours handled it.
 
-    def __init__(self) -> None:
-        super().__init__("stopped before anything was started", exit_code=ExitCode.TERMINATED)
+    As with Ctrl-C, whoever answers the errors of a connection or a disk must not take it for one of those.
+    """

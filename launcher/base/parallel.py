@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+_REST_S = 1.0
+"""How long the last words of a program that was killed are waited for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
@@ -57,11 +60,15 @@ def _wait(process: "subprocess.Popen[bytes]", ends: float) -> Done:
 
 
 def _rest(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
-    try:
-        return process.communicate(timeout=1)
-    except subprocess.TimeoutExpired:  # a helper that outlived the program keeps the pipes open
-        _kill(process)
-        return process.communicate()
+    """Return what a program has printed by its end, or by now: a helper that outlived it keeps the pipes open."""
+    out, err = b"", b""
+    for _ in range(2):
+        try:
+            return process.communicate(timeout=_REST_S)
+        except subprocess.TimeoutExpired as unfinished:
+            out, err = unfinished.output or b"", unfinished.stderr or b""
+            _kill(process)
+    return out, err  # a helper in a session of its own, or one that hangs in the kernel: neither is waited for
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

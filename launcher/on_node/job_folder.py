@@ -5,7 +5,8 @@ it prints a line on standard error and exits with 3.
 
 <job_dir>/<name>/  plan.json · node (its name in the plan) · token (of the launcher that created it)
                    run/ (RUN_DIR) · home/ · code/ (the user's) · secrets
-                   collected (its results were fetched) · stopped (somebody stopped it) · summary.json, log (at its end)
+                   started (its container was about to be) · stopped (somebody stopped it)
+                   summary.json, log (at its end) · collected (its results were fetched, its end is recorded)
 """
 
 from __future__ import annotations
@@ -27,18 +28,23 @@ _OF_THE_RUN = ("code", "home", "secrets")
 _TAIL = 1 << 16
 _LAUNCHER = "token"
 """The file that says which launcher a folder belongs to."""
+_INCOMING = ".closing"
+"""Where the record of a job's end is, until all of it is on the disk."""
+_SEEN = ("succeeded", "failed", "stopped")
+"""States of an end that somebody has seen."""
 
 
 class RefusedError(Exception):
     """The request is refused; the message says why, and what to do."""
 
 
-def prepare(job_dir: str, name: str, owner: str, data_dir: str, token: str) -> dict[str, Any]:
+def prepare(job_dir: str, name: str, owner: str, data_dir: str, token: str, earlier: str = "") -> dict[str, Any]:
     """Create the job's folder, with the files of the tar on standard input in it.
 
     Args:
         owner: `uid:gid`.
         token: says which launcher the folder belongs to, until the job runs.
+        earlier: the job whose checkpoint this one continues from: its folder stays.
 
     Raises:
         RefusedError: the job exists already, or the folder of jobs doesn't.
@@ -65,7 +71,7 @@ def prepare(job_dir: str, name: str, owner: str, data_dir: str, token: str) -> d
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _prune(job_dir, name)
+    _prune(job_dir, {name, earlier})
     return {}
 
 
@@ -94,19 +100,40 @@ def mark(job_dir: str, name: str, what: str) -> dict[str, Any]:
 def close(job_dir: str, name: str) -> dict[str, Any]:
     """Close a job that has ended and whose results were fetched.
 
-    The tar's files (summary, log) are added; what only the run needed is removed.
+    First the tar's files (summary, log), the record of its end, are put on the disk. Only if that went well, what only
+    the run needed is removed. A record stays if it knows more than the new one.
     """
     folder = os.path.join(job_dir, name)
     if not os.path.isdir(folder):
         return {}
+    incoming = os.path.join(folder, _INCOMING)
+    shutil.rmtree(incoming, ignore_errors=True)  # left by a connection that broke
+    try:
+        os.mkdir(incoming, 0o700)
+        _unpack(incoming, synced=True)
+        known, new = (_json(os.path.join(top, "summary.json")) for top in (folder, incoming))
+        for each in () if knows_more(known, new) else sorted(os.listdir(incoming)):
+            os.replace(os.path.join(incoming, each), os.path.join(folder, each))
+        _sync(folder)
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
     for below in _OF_THE_RUN:
         path = os.path.join(folder, below)
-        if os.path.isdir(path):
+        if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         elif os.path.lexists(path):
             os.unlink(path)
-    _unpack(folder)
     return mark(job_dir, name, "collected")
+
+
+def knows_more(one: Any, other: Any) -> bool:
+    """Return whether the summary `one` knows more of a job's end than `other`; either may be None, or no summary."""
+    return _knowledge(one) > _knowledge(other)
+
+
+def _knowledge(summary: Any) -> int:
+    state = summary.get("state") if isinstance(summary, dict) else None
+    return 2 if state in _SEEN else int(state is not None)
 
 
 def jobs(job_dir: str) -> dict[str, Any]:
@@ -119,12 +146,30 @@ def jobs(job_dir: str) -> dict[str, Any]:
         known[name] = {
             "node": _text(os.path.join(folder, "node")),
             "made_at": os.stat(os.path.join(folder, "plan.json")).st_mtime,
+            "started": _has(folder, "started"),
             "collected": _has(folder, "collected"),
             "stopped": _has(folder, "stopped"),
             "summary": _json(os.path.join(folder, "summary.json")),
             "last": _last_record(os.path.join(folder, "run", "metrics.jsonl")),
         }
     return {"jobs": known, "time": time.time()}
+
+
+def marks(job_dir: str, name: str, below: str) -> dict[str, Any]:
+    """Return what changes with any change of a file, for all files below run/<below>; paths are below run/.
+
+    A file's time of change can't be set back, as its modification time can; and SFTP knows neither it nor fractions.
+    """
+    top = os.path.join(job_dir, name, "run")
+    found = {}
+    for folder, _, files in os.walk(os.path.join(top, below)):
+        for path in (os.path.join(folder, file) for file in files):
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue
+            found[os.path.relpath(path, top)] = [status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    return {"marks": found}
 
 
 def _has(folder: str, name: str) -> bool:
@@ -163,15 +208,15 @@ def _last_record(path: str) -> Any:
     for line in reversed(lines):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and type(record.get("step")) is int:
             return record
     return None
 
 
-def _unpack(folder: str) -> None:
-    """Write the tar's files and links, only below `folder`, and never through a link."""
+def _unpack(folder: str, synced: bool = False) -> None:
+    """Write the tar's files and links, only below `folder`, and never through a link; `synced`: onto the disk."""
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
         for member in tar:
             path = os.path.normpath(member.name)
@@ -197,6 +242,18 @@ def _unpack(folder: str) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 if source is not None:
                     shutil.copyfileobj(source, file, 1 << 20)
+                if synced:
+                    file.flush()
+                    os.fsync(descriptor)
+
+
+def _sync(folder: str) -> None:
+    """Wait until the folder's names are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _give(top: str, owner: str, deep: bool = True) -> None:
@@ -210,11 +267,11 @@ def _give(top: str, owner: str, deep: bool = True) -> None:
             os.lchown(os.path.join(folder, name), uid, gid)
 
 
-def _prune(job_dir: str, new: str) -> None:
+def _prune(job_dir: str, needed: set[str]) -> None:
     ended = []
     for name in os.listdir(job_dir):
         folder = os.path.join(job_dir, name)
-        if name != new and not name.startswith(".") and _has(folder, "collected"):
+        if name not in needed and not name.startswith(".") and _has(folder, "collected"):
             ended.append((os.stat(os.path.join(folder, "collected")).st_mtime, folder))
     for _, folder in sorted(ended)[:-KEPT]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -226,6 +283,7 @@ VERBS: dict[str, Callable[..., dict[str, Any]]] = {
     "mark": mark,
     "close": close,
     "jobs": jobs,
+    "marks": marks,
 }
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,10 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 _SOCKET_TABLES = ("net/tcp", "net/tcp6")
 ESTABLISHED, LISTEN = "01", "0A"
 """A socket's states in the kernel's tables."""
+_SOCKET = re.compile(
+    r" *\d+: ([0-9A-F]+):([0-9A-F]{4}) [0-9A-F]+:([0-9A-F]{4}) ([0-9A-F]{2})(?: +[0-9A-F]+:[0-9A-F]+){2}"
+    r" +[0-9A-F]+ +\d+ +\d+ +(\d+)"
+)
 _PORTS = range(1024, 65536)
 _CAP_SYS_RESOURCE = 24  # linux/capability.h
 _SECONDS = 20.0  # for a program to answer: nvidia-smi wakes sleeping GPUs first, and hangs where the driver does
@@ -181,11 +186,11 @@ def socket_tables(proc: str = "/proc") -> str:
 
 def sockets(text: str) -> list[Socket]:
     """Return the rows of one or more of the kernel's tables of TCP sockets."""
-    rows = (line.split() for line in text.splitlines())
+    rows = (_SOCKET.match(line) for line in text.splitlines())  # between them: heads, and what a login prints
     return [
-        Socket(address=_host(row[1]), port=_port(row[1]), remote_port=_port(row[2]), state=row[3], inode=row[9])
+        Socket(address=row[1], port=int(row[2], 16), remote_port=int(row[3], 16), state=row[4], inode=row[5])
         for row in rows
-        if len(row) > 9 and row[0] != "sl"  # the head of each table
+        if row
     ]
 
 
@@ -288,14 +293,6 @@ def _fields(line: str, count: int, *, before: int) -> list[str]:
 def _number(text: str) -> int | None:
     """Return a number, or None where nvidia-smi has none to show, such as [N/A]."""
     return int(text) if text.isdigit() else None
-
-
-def _host(end: str) -> str:
-    return end.rpartition(":")[0]
-
-
-def _port(end: str) -> int:
-    return int(end.rpartition(":")[2], 16)
 
 
 def _read(path: str) -> str | None:

@@ -15,12 +15,17 @@ The environment names the program, as shell words, because torchrun rewrites `$$
 - RINGMASTER_CHECK_GPUS: 1 refuses to start it if there are fewer GPUs than RINGMASTER_GPUS, or if their driver is too
   old for RINGMASTER_CUDA
 
-It prints a stream of frames, one a line, each short enough (PIPE_BUF) to reach a pipe without being mixed up:
+It prints a stream of frames, one a line. Each write holds whole ones and is short enough (PIPE_BUF) to reach a pipe
+without being mixed up with what other ranks write:
 
 - RS rank `|` text: a whole line of the program
 - RS rank `+` text: a piece of a line that continues in the rank's next frame
-- RS rank `!` JSON: an event, {"event": "started", "pid"} or {"event": "exited", "exit_code", "signal", "error_at"},
-  the latter with "refused": true if it was not started because of the GPUs
+- RS rank `!` JSON: an event. Times ("at", "error_at") are unix time by this machine's clock.
+  {"event": "started", "pid", "at"}
+  {"event": "told", "signal", "at", "state"}: the program was handed a signal that asks it to end, for the first time;
+  "state" is the kernel's letter for what it was doing then (T: it was frozen, by SIGSTOP or a debugger)
+  {"event": "exited", "exit_code", "signal", "error_at", "at", "told": {"signal", "at"} or null}, with "refused": true
+  if it was not started because of the GPUs
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -49,14 +54,18 @@ GPUS, CHECK_GPUS, CUDA = "RINGMASTER_GPUS", "RINGMASTER_CHECK_GPUS", "RINGMASTER
 _AS_HEX = "hex:"
 _FIRST_TO_GO = "500"
 """For the out-of-memory killer it counts as if it held half of all memory on top of its own."""
-_PIECE_BYTES = 4000  # PIPE_BUF is 4096 on Linux; room for the frame's head
+_WRITE_BYTES = 4096  # PIPE_BUF on Linux
+_PIECE_BYTES = 4000  # of a line, in one frame: room for the frame's head
 _LONGEST_LINE_BYTES = 1 << 20  # a longer line is cut here, so that it can't take all our memory
+_PAUSE_SECONDS = 0.002
+"""Between two reads. A program that prints much is read in large portions: each costs as much as a single line."""
 _PROGRESS_SECONDS = 1.0  # a progress bar redraws its line many times a second; keep one a second
 _ERROR_START = b"Traceback (most recent call last)"
 _ABORT_STARTS = (b"Fatal Python error", b"terminate called")
 _AFTERMATH_SECONDS = 5.0
 """An abort this soon after a traceback is most likely its consequence: the trouble began with the traceback."""
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _USAGE, _NOT_STARTED, _NO_PROGRAM = 2, 3, 127  # exit codes: Ringmaster's own two, and the shell's
 
@@ -128,9 +137,10 @@ class LineSplitter:
     def feed(self, data: bytes, now: float) -> Iterator[bytes]:
         """Yield the whole lines that `data` (received at `now`, seconds) completes."""
         *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
+        if lines:
             self._redraw = b""
-            yield line.rstrip(b"\r").rpartition(b"\r")[2]
+            redrawn = any(b"\r" in line for line in lines)
+            yield from (line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines) if redrawn else lines
         if len(self._partial) > _LONGEST_LINE_BYTES:
             # Mask before cutting, because the cut may go through a secret; keep what may be the beginning of one.
             masked = self._mask(self._partial)
@@ -164,20 +174,33 @@ class Frames:
         self._head = FRAME + rank.encode()
         self._mask = mask or Masker()
 
-    def line(self, line: bytes) -> None:
-        line = self._mask(line)
-        while len(line) > _PIECE_BYTES:
-            self._write(PIECE, line[:_PIECE_BYTES])
-            line = line[_PIECE_BYTES:]
-        self._write(LINE, line)
+    def lines(self, lines: Sequence[bytes]) -> None:
+        text = self._mask(b"\n".join(lines))  # no secret has a newline
+        if len(text) > _PIECE_BYTES:
+            lines = text.split(b"\n")
+            if max(map(len, lines)) > _PIECE_BYTES:
+                for line in lines:
+                    self._pieces(line)
+                return
+        self._write(LINE, text.replace(b"\n", b"\n" + self._head + LINE))
+
+    def _pieces(self, line: bytes) -> None:
+        for start in range(0, max(1, len(line)), _PIECE_BYTES):
+            end = start + _PIECE_BYTES
+            self._write(PIECE if end < len(line) else LINE, line[start:end])
 
     def event(self, name: str, **fields: Any) -> None:
         self._write(EVENT, json.dumps({"event": name, **fields}).encode())
 
     def _write(self, kind: bytes, text: bytes) -> None:
-        # The reader may be gone (a launcher that was killed): then the program ends by other means, not by EPIPE here.
-        with suppress(BrokenPipeError):
-            os.write(1, self._head + kind + text + b"\n")
+        """Write a frame; `text` may hold the frames that follow."""
+        data, start = self._head + kind + text + b"\n", 0
+        while start < len(data):
+            end = (data.rfind(b"\n", start, start + _WRITE_BYTES) + 1) or len(data)  # a long event is all there is
+            # The reader may be gone (a launcher that was killed): then the program ends by other means, not by EPIPE.
+            with suppress(BrokenPipeError):
+                os.write(1, data[start:end])
+            start = end
 
 
 def command(environment: dict[str, str]) -> list[str]:
@@ -313,15 +336,58 @@ def _relay(child: subprocess.Popen[bytes], frames: Frames, mask: Masker) -> floa
         if not data:
             break
         error_at = _trouble(data, time.time(), error_at)
-        for line in splitter.feed(data, time.monotonic()):
-            frames.line(line)
+        if lines := list(splitter.feed(data, time.monotonic())):
+            frames.lines(lines)
         # A grandchild may hold the pipe open for ever: half a second after the program's end is enough. This is asked
         # after a read, which takes all that the pipe held, so the program's last output is there even if we stall.
         if ended_at is not None and time.monotonic() - ended_at > 0.5:
             break
-    for line in splitter.finish():
-        frames.line(line)
+        time.sleep(_PAUSE_SECONDS)
+    if rest := list(splitter.finish()):
+        frames.lines(rest)
     return error_at
+
+
+class SignalDesk:
+    """Hands signals on to the program, and remembers the first one that asked it to end."""
+
+    def __init__(self, child: subprocess.Popen[bytes], frames: Frames) -> None:
+        """Args:
+        frames: nobody else's: a signal comes while the rank's lines are being written.
+        """
+        self.told: dict[str, Any] | None = None
+        """That signal and when it came; None: the program was not asked to end."""
+        self._child = child
+        self._frames = frames
+
+    def open(self) -> None:
+        """Begin to hand signals on, those included that have come already."""
+        for signum in _FORWARDED:
+            signal.signal(signum, self._forward)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+
+    def _forward(self, signum: int, _frame: object) -> None:
+        now, code = time.time(), self._child.poll()
+        state = state_of(self._child.pid) if code is None else ""
+        if code is None:
+            self._child.send_signal(signum)  # before anything is written: nobody may be reading
+        if signum not in _ENDING or self.told is not None:
+            return
+        if code is None:
+            self.told = {"signal": _signal_name(signum), "at": now}
+            self._frames.event("told", **self.told, state=state)
+        elif code in (-signum, 128 + signum):
+            # The signal was sent to the process group, and has reached the program without us.
+            self.told = {"signal": _signal_name(signum), "at": now}
+
+
+def state_of(pid: int) -> str:
+    """Return the kernel's letter for what a process is doing; empty if that can't be known."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
 
 
 def _trouble(data: bytes, now: float, before: float | None) -> float | None:
@@ -334,8 +400,9 @@ def _trouble(data: bytes, now: float, before: float | None) -> float | None:
 
 
 def _end_unstarted(frames: Frames, exit_code: int, reason: str, **fields: Any) -> NoReturn:
-    frames.line(os.fsencode(reason))
-    frames.event("exited", exit_code=exit_code, signal=None, error_at=time.time(), **fields)
+    frames.lines([os.fsencode(reason)])
+    now = time.time()
+    frames.event("exited", exit_code=exit_code, signal=None, error_at=now, at=now, told=None, **fields)
     os._exit(exit_code)
 
 
@@ -379,14 +446,9 @@ def main() -> None:
     except OSError as error:
         _end_unstarted(frames, _NO_PROGRAM, f"cannot start {words[0]}: {error.strerror}")
 
-    def forward(signum: int, _frame: object) -> None:
-        if child.poll() is None:
-            child.send_signal(signum)
-
-    for signum in _FORWARDED:
-        signal.signal(signum, forward)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
-    frames.event("started", pid=os.getpid())
+    frames.event("started", pid=os.getpid(), at=time.time())
+    desk = SignalDesk(child, Frames(environment["RANK"]))
+    desk.open()
     error_at = _relay(child, frames, mask)
     returncode = child.wait()
     frames.event(
@@ -394,6 +456,8 @@ def main() -> None:
         exit_code=returncode if returncode >= 0 else 128 - returncode,
         signal=_signal_name(-returncode) if returncode < 0 else None,
         error_at=error_at,
+        at=time.time(),
+        told=desk.told,
     )
     _end_like(returncode)
 

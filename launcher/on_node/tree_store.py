@@ -1,4 +1,4 @@
-"""Store trees of files (code, data) on a node by their content, and define how a tree is described and sent.
+"""Store trees of files (code, data, a checkpoint) on a node by content; define how a tree is described and sent.
 
 It runs on nodes as `python3 -IS -c <this source> <verb> ...`, so it stands alone: only the standard library, Python
 3.9, and ASCII (with the locale C, Python accepts no other words). It has to be one file, however long: it is sent as
@@ -12,8 +12,10 @@ connection does.
 - have OWN HASH: reports whether the data is there.
 - want OWN HASH: reads a manifest; checks what an earlier transfer left; reports what is missing of the data.
 - take OWN HASH: reads a manifest, then pieces; completes the data.
-- fetch OWN HASH TARGET SOURCE_OWN: reads a manifest and this source; completes the data by `send` on TARGET, over SSH.
-- send OWN HASH: reads a manifest and a list of what is wanted; writes the pieces to standard output.
+- fetch OWN HASH TARGET TOP: reads a manifest and this source; completes the data by `send` on TARGET, over SSH; if
+  TARGET is empty, on this node.
+- send TOP HASH: reads a manifest and a list of what is wanted of the tree at TOP; writes the pieces to standard output.
+- adopt OWN HASH TARGET OWNER: moves the data into the empty folder TARGET, as its owner's, who may change it.
 
 A block (manifest, list) is its length in digits, a newline, its bytes. A blob is `sha256 size`, a newline, its bytes. A
 piece is `index offset length`, a newline, its bytes; `end` follows the last. Names of files are bytes.
@@ -325,7 +327,7 @@ def take(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
 
 
 def fetch(own: bytes, tree_hash: str, target: str, source: bytes, stream: IO[bytes]) -> None:
-    """Complete the data from another node, over this node's own SSH access to it.
+    """Complete the data from a tree on another node, over this node's own SSH access to it, or on this one.
 
     Raises:
         SourceError: the other node can't be reached, or doesn't have the data.
@@ -336,9 +338,10 @@ def fetch(own: bytes, tree_hash: str, target: str, source: bytes, stream: IO[byt
         if part is not None:
             wanted = _wanted(part, entries)
             pace = Pace("fetched", sum(entries[index].size - offset for index, offset in wanted))
-            words = shlex.join(["python3", "-IS", "-c", program.decode(), "send", os.fsdecode(source), tree_hash])
+            words = ["-IS", "-c", program.decode(), "send", os.fsdecode(source), tree_hash]
+            over_ssh = [*_SSH, "--", target, shlex.join(["python3", *words])]
             request = block(manifest) + block(json.dumps(wanted).encode())
-            with _sender([*_SSH, "--", target, words], request) as sender:
+            with _sender(over_ssh if target else [sys.executable, *words], request) as sender:
                 _receive(sender, part, entries, pace)
             _finish(part, entries)
     say(complete=True)
@@ -372,11 +375,11 @@ def _sender(command: list[str], request: bytes) -> Iterator[IO[bytes]]:
                 process.stdin.close()
 
 
-def send(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
-    """Write the wanted pieces to standard output."""
+def send(top: bytes, tree_hash: str, stream: IO[bytes]) -> None:
+    """Write the wanted pieces of the tree at `top` to standard output."""
     entries = _checked(read_block(stream), tree_hash)
     for index, offset in json.loads(read_block(stream)):
-        path = os.path.join(own, tree_hash.encode(), entries[index].name)
+        path = os.path.join(top, entries[index].name)
         for data in piece(path, index, offset, entries[index].size):
             sys.stdout.buffer.write(data)
     sys.stdout.buffer.write(END)
@@ -507,6 +510,25 @@ def _finish(part: bytes, entries: tuple[Entry, ...]) -> None:
     os.rename(part, part[: -len(b".part")])
 
 
+def adopt(own: bytes, tree_hash: str, target: bytes, owner: str) -> None:
+    """Move the data into the empty folder `target`; nothing stays in `own`.
+
+    Args:
+        owner: uid:gid that the files get if we are root.
+    """
+    whole = os.path.join(own, tree_hash.encode())
+    for folder, _, files in os.walk(whole):
+        os.chmod(folder, 0o700)
+        for path in (os.path.join(folder, name) for name in files):
+            if not os.path.islink(path):
+                os.chmod(path, os.stat(path).st_mode & 0o700 | 0o600)
+    if os.geteuid() == 0:
+        _give(whole, *map(int, owner.split(":")))
+    os.rename(whole, target)
+    os.rmdir(own)
+    say(complete=True)
+
+
 def main(words: list[str]) -> None:
     """Run the verb in `words`."""
     os.umask(0o077)
@@ -517,6 +539,8 @@ def main(words: list[str]) -> None:
             make(os.fsencode(folder), os.fsencode(rest[0]), rest[1], stream)
         elif verb == "fetch":
             fetch(os.fsencode(folder), rest[0], rest[1], os.fsencode(rest[2]), stream)
+        elif verb == "adopt":
+            adopt(os.fsencode(folder), rest[0], os.fsencode(rest[1]), rest[2])
         elif verb == "have":
             have(os.fsencode(folder), rest[0])
         else:

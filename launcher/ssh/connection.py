@@ -17,6 +17,7 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
 from launcher.ssh import docker_transport, streams
 from launcher.ssh.refusals import one_line
+from launcher.ssh.silence import SilenceWatch
 
 # We report broken connections ourselves, without paramiko's log lines and tracebacks.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -68,11 +69,15 @@ class LostError(RingmasterError):
 class Remote:
     """An open connection to one node."""
 
-    def __init__(self, host: Host, connection: Connection, port: int) -> None:
+    def __init__(self, host: Host, connection: Connection, port: int, watch: SilenceWatch | None = None) -> None:
+        """Args:
+        watch: what ends the connection if the node dies without a word.
+        """
         self.host = host
         self.port = port
         """The port of its sshd."""
         self._connection = connection
+        self._watch = watch
         self._engine: docker.DockerClient | None = None
         self._files = threading.local()
         self._lock = threading.Lock()
@@ -140,21 +145,27 @@ class Remote:
             LostError: the connection broke.
         """
         if not self.alive:
-            raise LostError(self.name, "closed")
+            raise self._lost("closed")
         client: paramiko.SFTPClient | None = getattr(self._files, "client", None)
         if client is None:
             try:
                 client = self._connection.client.open_sftp()
             except (OSError, EOFError, paramiko.SSHException) as error:
-                raise LostError(self.name, error) from error
+                raise self._lost(error) from error
             client.get_channel().settimeout(_FILES_S)
             self._files.client = client
         return client
 
     def close(self) -> None:
         """End the connection, and with it everything that runs over it."""
+        if self._watch is not None:
+            self._watch.stop()
         with suppress(Exception):
             self._connection.client.close()
+
+    def _lost(self, reason: object) -> LostError:
+        """Return the error for a connection that broke; that the node fell silent says more than what came of it."""
+        return LostError(self.name, (self._watch and self._watch.died) or reason)
 
     def _run(
         self,
@@ -172,4 +183,4 @@ class Remote:
             with channel:
                 return streams.run(channel, words, stdin, on_out=on_out, on_err=on_err, limit_s=limit_s)
         except (OSError, EOFError, paramiko.SSHException) as error:
-            raise LostError(self.name, error) from error
+            raise self._lost(error) from error

@@ -13,9 +13,9 @@ from launcher.ssh.connection import Remote
 from launcher.ssh.login import Login
 from launcher.ssh.reachability import CONNECT_S
 from launcher.ssh.refusals import Refusal, RefusedError, State
+from launcher.ssh.silence import Patience, SilenceWatch
 
-_KEEPALIVE_S = 15
-"""Firewalls and NAT forget a connection that has been silent for minutes."""
+_PATIENCE = Patience()
 
 
 def dial(host: Host, login: Login) -> Remote:
@@ -54,8 +54,7 @@ def dial(host: Host, login: Login) -> Remote:
         connection.open()
     except Exception as error:
         raise RefusedError(_refusal(error, login)) from error
-    connection.transport.set_keepalive(_KEEPALIVE_S)
-    return Remote(host, connection, port)
+    return Remote(host, connection, port, SilenceWatch(connection.transport, _PATIENCE))
 
 
 def _from_agent(login: Login) -> paramiko.PKey | None:

@@ -9,6 +9,9 @@ from launcher.inventory.hosts import Host
 from launcher.ssh import known_hosts
 from launcher.ssh.known_hosts import Key, Route, pinning_options
 
+_JUMP_OPTIONS = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6")
+"""A jump host that dies without a word is noticed in 30 s."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
@@ -75,7 +78,7 @@ def _proxy(values: Mapping[str, str], jump_options: Sequence[str]) -> str:
     # As ssh itself does it: an ssh to the last jump host, through those before it.
     *before, last = jumps.split(",")
     hops = ("-J", ",".join(before)) if before else ()
-    return shlex.join(("ssh", *jump_options, "-o", "BatchMode=yes", *hops, "-W", "[%h]:%p", last))
+    return shlex.join(("ssh", *jump_options, *_JUMP_OPTIONS, *hops, "-W", "[%h]:%p", last))
 
 
 def _jump_options(options: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,8 +32,13 @@ class Node:
         for folder in (self.jobs, self.data):
             folder.mkdir(mode=0o700)
 
-    def ask(self, verb: str, *words: str, files: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
+    def ask(
+        self, verb: str, *words: str, files: bytes | None = None, largest: int | None = None
+    ) -> "subprocess.CompletedProcess[bytes]":
+        """Args: largest: no file may become larger, in bytes, as on a disk that is full."""
         command = [sys.executable, "-IS", "-c", SOURCE, verb, str(self.jobs), *words]
+        if largest is not None:
+            command[:0] = ["prlimit", f"--fsize={largest}"]
         return subprocess.run(command, input=packed() if files is None else files, capture_output=True, check=False)
 
     def answer(self, verb: str, *words: str, files: bytes | None = None) -> dict[str, Any]:
@@ -53,6 +59,9 @@ class Node:
         done = self.try_to_prepare(name, *members, owner=owner, whose=whose)
         assert (done.returncode, done.stdout) == (0, b"{}\n"), done.stderr.decode()
         return self.jobs / name
+
+    def marks(self, below: str = "") -> dict[str, list[int]]:
+        return dict(self.answer("marks", "job", below, files=b"")["marks"])
 
     def all(self) -> list[str]:
         return sorted(str(path.relative_to(self.jobs)) for path in self.jobs.rglob("*") if not path.is_dir())
@@ -185,6 +194,47 @@ def test_closing_keeps_the_results_and_drops_what_only_ran(node: Node) -> None:
     assert (job["collected"], job["summary"]) == (True, {"state": "succeeded"})
 
 
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="the disk is made full with prlimit")
+def test_a_disk_that_refuses_the_record_leaves_all_as_it_was(node: Node) -> None:
+    node.prepare("job", ("secrets", "KEY=geheim"), ("code/train.py", "x"), ("home/x", "x"), ("log", "an older one"))
+    before = node.all()
+    done = node.ask("close", "job", files=packed(("summary.json", "{}"), ("log", "x" * 1000)), largest=100)
+    assert (done.returncode, done.stderr) == (1, f"{node.jobs}: File too large\n".encode())
+    assert node.all() == before and (node.jobs / "job/log").read_text() == "an older one"
+    assert node.answer("jobs")["jobs"]["job"]["collected"] is False
+
+
+def test_a_record_that_breaks_off_is_none(node: Node) -> None:
+    node.prepare("job", ("secrets", "KEY=geheim"))
+    before = node.all()
+    record = packed(("summary.json", '{"state": "failed"}'), ("log", "x" * 100_000))
+    assert node.ask("close", "job", files=record[:50_000]).returncode != 0
+    assert node.all() == before
+
+
+def test_a_record_is_kept_from_one_that_knows_less(node: Node) -> None:
+    node.prepare("job")
+    for state, kept in (("unknown", "unknown"), ("failed", "failed"), ("unknown", "failed"), ("stopped", "stopped")):
+        node.answer("close", "job", files=packed(("summary.json", json.dumps({"state": state})), ("log", state)))
+        assert node.answer("jobs")["jobs"]["job"]["summary"] == {"state": kept}
+        assert (node.jobs / "job/log").read_text() == kept, "the log that belongs to it"
+
+
+SEEN = [{"state": state} for state in ("succeeded", "failed", "stopped")]
+
+
+@pytest.mark.parametrize("less", [None, [], {}, {"state": ["failed"]}, {"state": "what"}, {"state": "unknown"}])
+@pytest.mark.parametrize("more", SEEN)
+def test_who_has_seen_an_end_knows_more(more: Any, less: Any) -> None:
+    assert job_folder.knows_more(more, less) and not job_folder.knows_more(less, more)
+    assert not any(job_folder.knows_more(more, other) for other in SEEN), "of two that saw it, none knows more"
+    assert not job_folder.knows_more(less, less)
+
+
+def test_an_end_that_nobody_saw_is_more_than_no_record() -> None:
+    assert job_folder.knows_more({"state": "unknown"}, None) and not job_folder.knows_more(None, {"state": "unknown"})
+
+
 def test_what_is_not_there_is_closed_marked_and_discarded_without_a_word(node: Node) -> None:
     for words in (("close", "job"), ("mark", "job", "stopped"), ("discard", "job", TOKEN)):
         assert node.answer(*words) == {}
@@ -221,7 +271,8 @@ def test_jobs_are_told_of(node: Node) -> None:
         None,
     )
     assert abs(answer["time"] - two.pop("made_at")) < 600
-    assert two == {"node": "", "collected": False, "stopped": False, "summary": None, "last": None}
+    unmarked = {"started": False, "collected": False, "stopped": False}
+    assert two == {"node": "", **unmarked, "summary": None, "last": None}
 
 
 def test_metrics_that_are_no_file_are_not_opened(node: Node, tmp_path: Path) -> None:
@@ -258,6 +309,12 @@ def test_without_a_folder_there_are_no_jobs(tmp_path: Path) -> None:
     assert node.answer("jobs")["jobs"] == {}
 
 
+def test_a_record_of_any_depth_hides_no_job(node: Node) -> None:
+    node.prepare("job")
+    (node.jobs / "job/run/metrics.jsonl").write_bytes(b'{"step": 3}\n' + b"[" * 60_000 + b"\n")
+    assert node.answer("jobs")["jobs"]["job"]["last"] == {"step": 3}
+
+
 def test_the_last_ten_whose_results_were_fetched_are_kept_and_all_others(node: Node) -> None:
     for number in range(13):
         node.prepare(f"job{number:02}")
@@ -275,3 +332,23 @@ def test_a_disk_that_refuses_is_said_with_the_path(node: Node) -> None:
     assert (done.returncode, done.stderr.decode().count("\n")) == (1, 1)
     assert str(node.jobs / ".cache") in done.stderr.decode()
     assert not (node.jobs / "job").exists()
+
+
+def test_a_file_has_another_mark_after_each_change_also_with_its_time_kept(node: Node) -> None:
+    path = node.prepare() / "run/checkpoints/last.pt"
+    path.write_text("one")
+    (path.parents[1] / "notes").write_text("")
+    before, was = node.marks(), path.stat()
+    assert sorted(before) == ["checkpoints/last.pt", "notes"] and node.marks() == before
+    path.write_text("two")
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (was.st_size, was.st_mtime_ns)
+    after = node.marks("checkpoints")
+    assert list(after) == ["checkpoints/last.pt"] and after["checkpoints/last.pt"] != before["checkpoints/last.pt"]
+    path.unlink()
+    path.symlink_to("nowhere")
+    assert list(node.marks("checkpoints")) == ["checkpoints/last.pt"], "a link itself"
+
+
+def test_of_a_folder_that_is_not_there_nothing_is_marked(node: Node) -> None:
+    assert node.marks() == {}

@@ -123,6 +123,8 @@ def test_sockets_of_both_tables() -> None:
         ("0" * 32, 65535, 0, probe.LISTEN, "73"),
     ]
     assert probe.sockets("") == []
+    banner = "Welcome to the cluster: please keep your jobs short and neat, thanks\n9: a b c d e f g h i j k\n"
+    assert probe.sockets(banner + TABLE + banner + TABLE6) == rows, "what a login prints is no row"
 
 
 def test_tables_of_a_kernel_without_ipv6(tmp_path: Path) -> None:

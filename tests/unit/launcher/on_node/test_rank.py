@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launcher.base.paths import ON_NODE
-from launcher.follow.frames import Event, Line, StreamReader
+from launcher.follow.frames import Event, Lines, StreamReader
 from launcher.on_node import rank
 from launcher.on_node.rank import LineSplitter, decoded, encoded
 
@@ -40,7 +40,7 @@ def run(code: str, *arguments: str, **extra: str) -> tuple[int, list[bytes], dic
     assert all(item.rank == 3 for item in items)
     events = [item.fields for item in items if isinstance(item, Event)]
     assert [event["event"] for event in events] in (["started", "exited"], ["exited"])
-    return done.returncode, [item.text for item in items if isinstance(item, Line)], events[-1]
+    return done.returncode, [text for item in items if isinstance(item, Lines) for text in item.texts], events[-1]
 
 
 def test_arguments_arrive_byte_for_byte() -> None:
@@ -137,8 +137,9 @@ def test_last_words_are_heard_where_the_agent_stalls(monkeypatch: pytest.MonkeyP
     with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE) as child:
         child.wait()
         moments = itertools.count()
-        monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: float(next(moments)), time=time.time))
-        rank._relay(child, SimpleNamespace(line=lines.append), rank.Masker())  # type: ignore[arg-type]  # a screen
+        clock = SimpleNamespace(monotonic=lambda: float(next(moments)), time=time.time, sleep=lambda _: None)
+        monkeypatch.setattr(rank, "time", clock)
+        rank._relay(child, SimpleNamespace(lines=lines.extend), rank.Masker())  # type: ignore[arg-type]  # a screen
     assert lines == [b"%d" % number for number in range(9000)]
 
 
@@ -156,12 +157,48 @@ def test_a_signal_is_handed_on_and_the_program_ends_with_its_parent() -> None:
         parent.stdout.readline()  # started
         pid = int(parent.stdout.readline().rpartition(b"|")[2])
         parent.terminate()
-        assert b"graceful" in parent.stdout.readline()
+        said = [parent.stdout.readline(), parent.stdout.readline()]  # in either order
+        assert any(b"graceful" in line for line in said)
+        told = next(item.fields for line in said for item in StreamReader().feed(line) if isinstance(item, Event))
+        assert (told["event"], told["signal"]) == ("told", "SIGTERM") and told["state"]
         parent.kill()
         deadline = time.monotonic() + 10
         while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("by_its_parent", [True, False])
+def test_the_end_says_whether_the_program_was_told_to(by_its_parent: bool) -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    with subprocess.Popen(RANK, env=environment(code), stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()  # started
+        pid = int(parent.stdout.readline().rpartition(b"|")[2])
+        os.kill(parent.pid if by_its_parent else pid, signal.SIGTERM)
+        items = list(StreamReader().feed(parent.stdout.read()))
+    end = items[-1]
+    assert isinstance(end, Event)
+    assert (end.fields["event"], end.fields["signal"]) == ("exited", "SIGTERM")
+    told = end.fields["told"]
+    assert (told is not None) is by_its_parent
+    assert told is None or (told["signal"] == "SIGTERM" and told["at"] <= end.fields["at"])
+
+
+def test_a_frozen_program_is_known_as_such() -> None:
+    code = "import os, signal; print('here', flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+    with subprocess.Popen(RANK, env=environment(code), stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()  # started
+        parent.stdout.readline()
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        deadline = time.monotonic() + 10
+        while rank.state_of(int(children[0])) != "T" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        parent.terminate()
+        told = next(item for item in StreamReader().feed(parent.stdout.readline()) if isinstance(item, Event))
+        assert told.fields["state"] == "T"
+        parent.kill()
 
 
 class TestLines:
@@ -193,24 +230,28 @@ class TestLines:
         assert b"\n".join(self.split(*chunks)) == b"".join(chunks).removesuffix(b"\n")
 
 
-@given(st.binary(max_size=10_000), st.integers(1, 500))
-def test_frames_survive_any_bytes_and_any_cuts(text: bytes, step: int) -> None:
+@given(st.lists(st.binary(max_size=10_000) | st.binary(max_size=20), min_size=1), st.integers(1, 500))
+@example([b"x" * 90] * 200, 500)
+def test_frames_survive_any_bytes_and_any_cuts(texts: list[bytes], step: int) -> None:
     written: list[bytes] = []
-    frames = rank.Frames("12")
-    frames._write = lambda kind, part: written.append(rank.FRAME + b"12" + kind + part + b"\n")  # type: ignore[method-assign]
-    line = text.replace(b"\n", b" ")
-    frames.line(line)
-    assert all(len(part) <= 4096 for part in written), "longer ones could mix with other ranks' in the pipe"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank.os, "write", lambda _descriptor, data: written.append(data))
+        lines = [text.replace(b"\n", b" ") for text in texts]
+        rank.Frames("12").lines(lines)
+    assert all(len(part) <= 4096 and part.endswith(b"\n") for part in written), "else they mix with other ranks' frames"
+    assert all(part.startswith(rank.FRAME) for part in written)
+    assert len(written) <= 2 + sum(map(len, lines)) // 1000 + len(lines) // 100, "many lines travel in one write"
     data, reader = b"".join(written), StreamReader()
     items = [item for start in range(0, len(data), step) for item in reader.feed(data[start : start + step])]
-    assert items == [Line(rank=12, text=line)]
+    assert all(isinstance(item, Lines) and item.rank == 12 for item in items)
+    assert [text for item in items if isinstance(item, Lines) for text in item.texts] == lines
 
 
 def test_what_is_no_frame_is_the_agents() -> None:
     data = b"plain\n\x1e|odd\n\x1e12\n\x1e12?x\n\xff\nlast"
     reader = StreamReader()
     items = [*reader.feed(data), *reader.feed(b"")]
-    assert [item.text for item in items if isinstance(item, Line)] == data.split(b"\n")
+    assert [text for item in items if isinstance(item, Lines) for text in item.texts] == data.split(b"\n")
     assert all(item.rank is None for item in items)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.base.paths import ON_NODE
-from launcher.follow.frames import Event, Line, StreamReader
+from launcher.follow.frames import Event, Lines, StreamReader
 from launcher.on_node import rank
 from launcher.on_node.rank import LineSplitter, Masker, gpu_problem, look_for_gpus, parse_secrets
 
@@ -35,7 +35,12 @@ def run(code: str, **extra: str) -> tuple[int, list[bytes], dict[str, Any], byte
     done = subprocess.run(RANK, env=environment, stdout=subprocess.PIPE, timeout=30)
     items = list(StreamReader().feed(done.stdout))
     events = [item.fields for item in items if isinstance(item, Event)]
-    return done.returncode, [item.text for item in items if isinstance(item, Line)], events[-1], done.stdout
+    return (
+        done.returncode,
+        [text for item in items if isinstance(item, Lines) for text in item.texts],
+        events[-1],
+        done.stdout,
+    )
 
 
 def secrets_file(folder: Path, content: bytes) -> str:

@@ -288,7 +288,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fetch(tmp_path: Path) -> tuple[int, dict[str, Any]]:
-    words = ("fetch", tmp_path / "to", HASH, "node1", tmp_path / "from")
+    words = ("fetch", tmp_path / "to", HASH, "node1", tmp_path / "from" / HASH)
     return node(*words, stdin=block(MANIFEST) + block(SOURCE.encode()))
 
 
@@ -298,6 +298,39 @@ def test_a_node_fetches_from_another(tmp_path: Path, ssh: Path) -> None:
     node("take", tmp_path / "to", HASH, stdin=block(MANIFEST) + piece("set/a")[:2_000_000])
     assert fetch(tmp_path) == (0, {"complete": True})
     assert whole(tmp_path / "to")
+
+
+def test_a_node_fetches_from_a_folder_of_its_own_without_ssh(tmp_path: Path) -> None:
+    for name, data in DATA.items():
+        path = tmp_path / "earlier" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    words = ("fetch", tmp_path / "to", HASH, "", tmp_path / "earlier")
+    assert node(*words, stdin=block(MANIFEST) + block(SOURCE.encode())) == (0, {"complete": True})
+    assert whole(tmp_path / "to")
+
+
+def test_what_is_adopted_may_be_changed_and_is_nowhere_else(tmp_path: Path) -> None:
+    own, target = tmp_path / "job" / "inherited", tmp_path / "job" / "run"
+    node("take", own, HASH, stdin=block(MANIFEST) + b"".join(map(piece, DATA)) + tree_store.END)
+    target.mkdir()
+    assert node("adopt", own, HASH, target, "1000:1000", stdin=b"") == (0, {"complete": True})
+    assert (target / "set/a").read_bytes() == DATA["set/a"]
+    modes = {path.stat().st_mode & 0o777 for path in target.rglob("*") if path.is_file() and not path.is_symlink()}
+    assert modes <= {0o600, 0o700}
+    assert {path.stat().st_mode & 0o777 for path in [target, *target.rglob("*")] if path.is_dir()} == {0o700}
+    if os.geteuid() == 0:
+        assert {(path.lstat().st_uid, path.lstat().st_gid) for path in target.rglob("*")} == {(1000, 1000)}
+    assert inside(tmp_path / "job") == ["run"]
+
+
+def test_what_is_adopted_takes_the_place_of_no_file(tmp_path: Path) -> None:
+    own, target = tmp_path / "own", tmp_path / "run"
+    node("take", own, HASH, stdin=block(MANIFEST) + b"".join(map(piece, DATA)) + tree_store.END)
+    target.mkdir()
+    (target / "mine").touch()
+    code, message = node("adopt", own, HASH, target, "1000:1000", stdin=b"")
+    assert (code, message["errno"], inside(target)) == (1, "ENOTEMPTY", ["mine"])
 
 
 def test_a_source_that_fails_is_told_from_a_node_that_fails(

@@ -7,7 +7,7 @@ import pytest
 
 from launcher.ssh.connection import Remote
 from launcher.ssh.pool import connected
-from tests.support.sshd import Place
+from tests.support.cluster.sshd import Place
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.ssh import streams
 from launcher.ssh.connection import LostError, Remote
-from tests.support.sshd import Place
+from tests.support.cluster.sshd import Place
 
 WORDS = ["--", "a b", "$(touch /tmp/no)", "`id`", "'\"", ";", "&&", "|", "*", "\n", "ü", "", "\\"]
 

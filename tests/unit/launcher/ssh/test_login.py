@@ -67,7 +67,8 @@ def test_a_proxy_command_is_used_with_what_ssh_would_fill_in() -> None:
 )
 def test_jump_hosts_are_an_ssh_of_their_own(jumps: str, last: list[str]) -> None:
     words = shlex.split(login(f"{DIRECT}proxyjump {jumps}\n", JUMP).proxy)
-    assert words == ["ssh", *JUMP, "-o", "BatchMode=yes", *last]
+    alive = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6")
+    assert words == ["ssh", *JUMP, "-o", "BatchMode=yes", *alive, *last]
 
 
 def key_of(folder: Path, name: str) -> Key:

@@ -19,7 +19,7 @@ from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh import pool
 from launcher.ssh.connection import LostError, Trouble
 from launcher.ssh.pool import connected, on_all, open_all, revived
-from tests.support.sshd import Place, new_key
+from tests.support.cluster.sshd import Place, new_key
 
 
 def refused(place: Place, *hosts: Host) -> str:

@@ -7,18 +7,20 @@
 - `signal_inbox`: what a signal means; `signal_ladder`: how it is answered.
 - `shutdown`: how ranks are ended, and how patiently.
 - `presence`: which nodes are waited for; `out_of_memory`: why a rank was killed.
-- `outcome`: how the job ended, decided from all of it.
+- `outcome`: how the job ended, decided from all of it; `cause/`: why it failed.
 """
 
 import selectors
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from launcher.follow.cause import hints
+from launcher.follow.cause.failure import Failure
 from launcher.follow.display import Display
 from launcher.follow.events import EventIntake
-from launcher.follow.failure import Failure
-from launcher.follow.node_state import NodeState, ends
+from launcher.follow.node_state import NodeState, ends, told_to_go, unended
 from launcher.follow.out_of_memory import await_answers
 from launcher.follow.outcome import Evidence, Outcome, decide
 from launcher.follow.presence import Presence
@@ -27,10 +29,13 @@ from launcher.follow.runtime import NotStartedError, Runtime
 from launcher.follow.shutdown import Shutdown
 from launcher.follow.signal_inbox import Role, SignalInbox
 from launcher.follow.signal_ladder import SignalLadder
+from launcher.follow.unseen import unseen
 from launcher.job.folder import JobFolder
 from launcher.job.plan import Plan
 
 _TICK_S = 0.1
+_PAUSE_S = 0.005
+"""Between two readings: ranks that print much are read in large portions, which cost little more than small ones."""
 _LOOK_S = 0.25
 """How often the metrics are read."""
 
@@ -47,11 +52,14 @@ class Follower:
         *,
         only_follows: bool = False,
         received: Sequence[int] = (),
+        on_stop: Callable[[], None] | None = None,
     ) -> None:
         """Args:
         only_follows: Ctrl-C ends the following, and not the job.
         received: signals that count as received already; SIGTERM: stop the job gracefully.
+        on_stop: called in a thread once the user has asked for the job's end, unless something had failed before.
         """
+        self._on_stop = on_stop
         self._plan = plan
         self._folder = folder
         self._runtime = runtime
@@ -89,7 +97,13 @@ class Follower:
             nodes = self._runtime.start(self._plan.nodes, self._plan.port)
         except NotStartedError as error:
             self._start_failure = Failure(
-                node=error.node, rank=None, exit_code=None, signal=None, reason=str(error), log_tail=(), hint=None
+                node=error.node,
+                rank=None,
+                exit_code=None,
+                signal=None,
+                reason=str(error),
+                log_tail=(),
+                hint=hints.of_text(str(error)),
             )
             return False
         for node in nodes:
@@ -103,10 +117,13 @@ class Follower:
         while self._inbox.detached_by is None and any(each.going for each in self._nodes) and not self._given_up():
             for key, _ in self._selector.select(_TICK_S):
                 self._read(key.data)
+            time.sleep(_PAUSE_S)
             now = time.monotonic()
             for each in self._nodes:
                 self._events.notice_end(each)
+            self._events.notice_removal(self._nodes, self._runtime.unseen())
             self._ladder.answer(followed_s=now - started)
+            self._tell_of_stop()
             self._shutdown.run_due(now)
             if now - looked >= _LOOK_S:
                 looked = now
@@ -114,6 +131,13 @@ class Follower:
                 self._presence.name_away()
             if not self._shutdown.begun:
                 self._presence.name_missing(followed_s=now - started)
+        for each in self._nodes:  # an agent may have ended since the last look
+            self._events.notice_end(each)
+
+    def _tell_of_stop(self) -> None:
+        if self._on_stop and self._inbox.stop_requests and not self._events.failed_first:
+            threading.Thread(target=self._on_stop, daemon=True).start()  # a node out of reach makes it wait
+            self._on_stop = None
 
     def _read(self, state: NodeState) -> None:
         self._events.read(state)
@@ -141,6 +165,7 @@ class Follower:
             with suppress(OSError):  # a full disk, which the user was told when it began
                 each.log.close()
         self._display.progress(self._metrics.look())
+        self._presence.tell_news()
         if ended:
             self._display.note(f"{ended} process(es) that the job had left behind were ended")
 
@@ -154,4 +179,11 @@ class Follower:
             out_of_memory=any(each.out_of_memory for each in self._nodes),
             refused=any(each.refused for each in self._nodes),
             bundled=self._plan.script is None,
+            failed_first=self._events.failed_first,
+            unended=tuple(
+                rank for each in self._nodes for rank in unended(each, away=each.name in self._presence.away)
+            ),
+            told=tuple(told for each in self._nodes if (told := told_to_go(each))),
+            addresses={node.name: node.address for node in self._plan.nodes},
+            unseen=unseen(self._plan.nodes, self._nodes, self._runtime.unseen()),
         )

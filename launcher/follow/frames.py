@@ -9,11 +9,11 @@ from launcher.on_node.rank import EVENT, FRAME, LINE, PIECE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line that a rank, or (rank None) the node's agent, printed; no newline, undecoded."""
+class Lines:
+    """Lines that a rank, or (rank None) the node's agent, printed one after the other; no newlines, undecoded."""
 
     rank: int | None
-    text: bytes
+    texts: list[bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,26 +29,48 @@ class StreamReader:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._pieces: dict[int, bytes] = {}
+        self._pieces: dict[int, list[bytes]] = {}
 
-    def feed(self, data: bytes) -> Iterator[Line | Event]:
+    def feed(self, data: bytes) -> Iterator[Lines | Event]:
         """Yield the items that `data` completes; empty `data` is the end of the stream, and yields what is left."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if not data and self._rest:
             lines, self._rest = [self._rest], b""
+        author: int | None = None
+        texts: list[bytes] = []
+        head = b"\n"  # how the next line begins if it is a whole one of the same rank; "\n": not known
         for line in lines:
-            yield from self._item(line)
+            if line.startswith(head):  # most lines, if a rank prints much
+                texts.append(line[len(head) :])
+                continue
+            rank, item = self._item(line)
+            if texts and (rank != author or not isinstance(item, bytes)):
+                yield Lines(rank=author, texts=texts)
+                texts = []
+            author, head = rank, b"\n"
+            if isinstance(item, Event):
+                yield item
+            elif item is not None:
+                texts.append(item)
+                if rank is not None:
+                    head = FRAME + b"%d" % rank + LINE
+        if texts:
+            yield Lines(rank=author, texts=texts)
 
-    def _item(self, line: bytes) -> Iterator[Line | Event]:
-        head, kind, text = _frame(line)
-        if head is None:
-            yield Line(rank=None, text=line)
-        elif kind == PIECE:
-            self._pieces[head] = self._pieces.get(head, b"") + text
-        elif kind == LINE:
-            yield Line(rank=head, text=self._pieces.pop(head, b"") + text)
-        else:
-            yield Event(rank=head, fields=json.loads(text))
+    def _item(self, line: bytes) -> tuple[int | None, bytes | Event | None]:
+        """Return whose line this is, and the text or event that it completes, if it does."""
+        rank, kind, text = _frame(line)
+        if rank is None:
+            return None, line
+        if kind == PIECE:
+            self._pieces.setdefault(rank, []).append(text)
+            return rank, None
+        if kind == LINE:
+            return rank, b"".join((*self._pieces.pop(rank, ()), text))
+        try:
+            return rank, Event(rank=rank, fields=json.loads(text))
+        except ValueError:  # cut off, where the stream ended in the middle of it
+            return None, line
 
 
 def _frame(line: bytes) -> tuple[int | None, bytes, bytes]:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from launcher.follow.failure import RankEnd
+from launcher.follow.cause.failure import RankEnd
 from launcher.follow.node_state import NodeState
 
 _ANSWER_S = 8.0

@@ -19,7 +19,8 @@ class Presence:
         self._nodes = nodes
         self._runtime = runtime
         self._note = note
-        self._away: set[str] = set()
+        self.away: set[str] = set()
+        """The nodes that are out of reach."""
         self._next_s = _JOIN_S
 
     def name_missing(self, *, followed_s: float) -> None:
@@ -36,8 +37,14 @@ class Presence:
     def name_away(self) -> None:
         """Name the nodes that have gone out of reach, and those that are back."""
         away = set(self._runtime.watch())
-        for name in sorted(away - self._away):
+        for name in sorted(away - self.away):
             self._note(f"{name} doesn't answer; trying again (the job goes on meanwhile)")
-        for name in sorted(self._away - away):
+        for name in sorted(self.away - away):
             self._note(f"{name} answers again")
-        self._away = away
+        self.away = away
+        self.tell_news()
+
+    def tell_news(self) -> None:
+        """Say what the runtime has learned of the nodes."""
+        for line in self._runtime.news():
+            self._note(line)

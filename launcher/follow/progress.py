@@ -1,13 +1,14 @@
 """How far a job is, read from `metrics.jsonl` while it grows, whoever writes it."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainer.reporting.summary import number, parse_line
+from trainer.reporting.summary import MOST_STEPS, number, parse_line
 
-_MOST_STEPS = 1 << 53  # beyond it a float can't hold a count exactly, and no job counts that far
+_LONGEST_S = 1e9  # some thirty years: what lasts longer is a wrong record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class Progress:
         fields: dict[str, Any] = {}
         for name in ("step", "total_steps", "epoch", "epochs"):
             value = record.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_STEPS:
+            if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_STEPS:
                 fields[name] = value
         for name in ("loss", "images_per_s", "time_s"):
             value = number(record, name)
@@ -43,11 +44,12 @@ class Progress:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until the last step at the pace so far."""
+        """Seconds until the last step at the pace so far; None where the records make no sense of it."""
         if self.first is None or self.step is None or self.total_steps is None or self.time_s is None:
             return None
         steps, seconds = self.step - self.first[0], self.time_s - self.first[1]
-        return (self.total_steps - self.step) * seconds / steps if steps > 0 else None
+        left = (self.total_steps - self.step) * seconds / steps if steps > 0 else -1.0
+        return left if 0 <= left < _LONGEST_S else None
 
 
 class MetricsTail:
@@ -60,8 +62,12 @@ class MetricsTail:
 
     def look(self) -> Progress:
         """Take in the whole lines that are new; a line still being written waits for the next look."""
+        if not self._path.is_file():  # a pipe would be waited for
+            return self.progress
         try:
             with self._path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._offset:  # written anew
+                    self.progress, self._offset = Progress(), 0
                 file.seek(self._offset)
                 data = file.read()
         except OSError:

@@ -1,6 +1,6 @@
 """The interface of a runtime. Containers on nodes and processes on this machine differ only behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from launcher.base.errors import ExitCode, RingmasterError
@@ -30,6 +30,9 @@ class RunningNode(Protocol):
     """The process id of each rank's parent; the follower fills it in as they report."""
     lost: str | None
     """Why the node counts as lost, if it does. The runtime sets it; `events` takes it in."""
+
+    clock_s: float
+    """How many seconds the node's clock is ahead of ours."""
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the node has printed something."""
@@ -71,6 +74,12 @@ class Runtime(Protocol):
 
     def watch(self) -> Sequence[str]:
         """Return the names of nodes that are out of reach now; mark as lost those that nobody reaches."""
+
+    def news(self) -> Sequence[str]:
+        """Return what the user should know of the nodes, a line each, and each once."""
+
+    def unseen(self) -> Mapping[str, str]:
+        """Return, by planned node, why it can't be told how it ended, in words: `container gone`, for example."""
 
     def release(self) -> None:
         """Let go of the nodes; their ranks go on if the runtime `survives` the launcher."""

@@ -25,28 +25,54 @@ class Shutdown:
         """
         self.begun = False
         """Whether the launcher has begun to end the ranks itself. A rank that ends from then on was stopped by us."""
-        self._nodes = nodes
-        self._asked = False
+        self.asked = False
         """Whether the ranks were asked to end in their own time."""
+        self._nodes = nodes
+        self._only_told = True
+        """Whether all that has failed so far was told to end."""
         self._killed_at: float | None = None
         self._scheduled: list[tuple[float, Callable[[], None]]] = []
 
-    def after_failure(self) -> None:
-        """At the first failure: hear the other ranks out for a moment, then end them all."""
+    def after_failure(self, *, told: bool) -> None:
+        """At the first failure: hear the other ranks out for a moment, then end them all.
+
+        Args:
+            told: somebody had told it to end; it is no failure of its own.
+        """
+        self._only_told = self._only_told and told
         if not self.begun and not self._scheduled:
-            self._schedule(_GATHER_S, self.terminate)
+            self._schedule(_GATHER_S, self._end_the_others)
+
+    def after_told(self) -> None:
+        """When a node was told to go: let the ranks of all the others end in their own time too."""
+        self.ask_ranks(signal.SIGTERM, but_told=True)
+
+    def _end_the_others(self) -> None:
+        if self._only_told and all(_all_told(each) for each in self._nodes if each.going):
+            self._leave_them_time()  # somebody else ends the job: `make stop` on another machine
+        else:
+            self.terminate()
 
     def ask_agents(self) -> None:
         """Ask every node's agent to end, and its ranks with it."""
         for each in self._nodes:
             each.node.terminate()
 
-    def ask_ranks(self, signum: int) -> None:
-        """Hand `signum` to every rank's program, which may take its time; then kill what is left."""
-        self._asked = True
+    def ask_ranks(self, signum: int, *, but_told: bool = False) -> None:
+        """Hand `signum` to every rank's program, which may take its time; then kill what is left.
+
+        Args:
+            but_told: leave out nodes that were told to go, whose ranks have heard it from their agent.
+        """
         for each in self._nodes:
-            each.node.signal_ranks(signum)
-        self._schedule(_GRACE_S, self.kill)
+            if not (but_told and each.told_to_go):
+                each.node.signal_ranks(signum)
+        self._leave_them_time()
+
+    def _leave_them_time(self) -> None:
+        if not self.asked:
+            self.asked = True
+            self._schedule(_GRACE_S, self.kill)
 
     def terminate(self) -> None:
         """End everything with SIGTERM, and what ignores it with SIGKILL."""
@@ -75,8 +101,13 @@ class Shutdown:
 
     def ask_late_rank(self, state: NodeState, rank: int) -> None:
         """Ask a rank that has just started to end, if the others were asked already."""
-        if self.begun or self._asked:
+        if self.begun or self.asked:
             state.node.signal_ranks(signal.SIGTERM, only=rank)
 
     def _schedule(self, seconds: float, action: Callable[[], None]) -> None:
         self._scheduled.append((time.monotonic() + seconds, action))
+
+
+def _all_told(state: NodeState) -> bool:
+    """Return whether each of a node's ranks was told to end, or has ended."""
+    return all(rank in state.told_ranks or rank in state.ends for rank in state.node.ranks)

@@ -3,11 +3,13 @@
 Everything else about a job is the same on both.
 """
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from launcher.follow.outcome import Outcome
 from launcher.follow.runtime import Runtime
-from launcher.job.folder import JobFolder
+from launcher.job.checkpoint import Checkpoint
+from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import Plan
 from launcher.job.request import Request
 
@@ -18,6 +20,13 @@ class Site(Protocol):
     @property
     def versions(self) -> str:
         """The versions of Python, torch and so on, for the banner; known once a job is planned."""
+
+    def newest(self, job: Earlier, /) -> Checkpoint:
+        """Return the newest valid checkpoint of an earlier job.
+
+        Raises:
+            RingmasterError: it can't be told which one that is, or there is none.
+        """
 
     def plan(self, folder: JobFolder, request: Request, /, *, resumes: bool) -> Plan:
         """Look at the nodes and plan the job.
@@ -46,8 +55,15 @@ class SiteJob(Protocol):
     def runtime(self) -> Runtime:
         """How its nodes are started."""
 
+    def mark_stopped(self) -> None:
+        """Let others who follow the job know that somebody stops it: its ranks are about to end badly."""
+
     def collect(self, outcome: Outcome) -> Outcome:
         """Fetch what the job has written; return the outcome as its nodes know it."""
 
-    def finish(self, outcome: Outcome) -> None:
-        """Tidy the nodes once the job has ended and its summary is written: leave only what is kept on purpose."""
+    def finish(self, outcome: Outcome, summary: Mapping[str, Any]) -> None:
+        """Once the job has ended, record its end on the nodes, and leave only what is kept on purpose there.
+
+        Args:
+            summary: empty if the job never ran.
+        """

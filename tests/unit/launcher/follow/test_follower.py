@@ -7,6 +7,7 @@ runtime that outlives the follower.
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from launcher.base.errors import ExitCode
 from launcher.follow.runtime import NotStartedError
 from launcher.job.plan import NodePlan
 from tests.support.fake_runtime import FakeNode, FakeRuntime
-from tests.support.following import FOREVER, STUBBORN, follow_with, plan_of, run
+from tests.support.following import FOREVER, STUBBORN, follow, follow_with, plan_of, run, send
+from tests.support.plans import facts, plan_for
 
 
 def test_all_well(tmp_path: Path) -> None:
@@ -95,6 +97,31 @@ def test_a_signal_while_it_fails_to_start_does_not_make_it_a_job_that_ran(tmp_pa
     outcome, _ = follow_with(tmp_path, runtime)
     assert (outcome.state, outcome.exit_code, outcome.started) == ("failed", ExitCode.NOT_STARTED, False)
     assert outcome.failure is not None and outcome.failure.node == "node2"
+
+
+def test_others_learn_that_the_user_stops_the_job(tmp_path: Path) -> None:
+    asked = threading.Event()
+    outcome, _ = follow_with(tmp_path, FakeRuntime(), send(signal.SIGINT), on_stop=asked.set)
+    assert outcome.state == "stopped" and asked.wait(60)
+
+
+def test_others_are_not_told_of_a_stop_that_came_after_a_failure(tmp_path: Path) -> None:
+    runtime, asked = FakeRuntime(), threading.Event()
+    looks: list[None] = []
+
+    def watched() -> None:
+        if not all(node.ranks for node in runtime.nodes):
+            return
+        looks.append(None)
+        if len(looks) == 1:
+            runtime.nodes[0].exited(1)
+            runtime.nodes[0].end(1)
+        if len(looks) == 2:
+            send(signal.SIGINT)()
+
+    runtime.watched = watched
+    outcome, _ = follow(tmp_path, plan_for(facts(2)), runtime, on_stop=asked.set)
+    assert outcome.state == "failed" and not asked.is_set()
 
 
 def test_a_log_that_can_not_be_opened_is_noted_and_the_job_goes_on(tmp_path: Path) -> None:

@@ -51,3 +51,35 @@ def test_nodes_out_of_reach_are_named_once_and_so_is_their_return(tmp_path: Path
         "node2 doesn't answer; trying again (the job goes on meanwhile)",
         "node2 answers again",
     ]
+
+
+def test_what_the_runtime_knows_of_the_nodes_is_said(tmp_path: Path) -> None:
+    runtime = FakeRuntime()
+    runtime.told = ["node2: no answer for 10 s"]
+
+    def watched() -> None:
+        for node in runtime.nodes:
+            node.exited(0) if node.code is None else None
+            node.end(0)
+
+    runtime.watched = watched
+    _, screen = follow(tmp_path, plan_for(facts(2)), runtime)
+    assert screen.notes == ["node2: no answer for 10 s"]
+
+
+def test_what_it_learns_at_the_very_end_is_said_too(tmp_path: Path) -> None:
+    class Late(FakeRuntime):
+        def sweep(self) -> int:
+            self.told = ["node2: lines are missing"]
+            return super().sweep()
+
+    runtime = Late()
+
+    def watched() -> None:
+        for node in runtime.nodes:
+            node.exited(0) if node.code is None else None
+            node.end(0)
+
+    runtime.watched = watched
+    _, screen = follow(tmp_path, plan_for(facts(2)), runtime)
+    assert screen.notes == ["node2: lines are missing"]

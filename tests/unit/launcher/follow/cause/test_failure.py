@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from launcher.follow.failure import root_cause
+from launcher.follow.cause.suspects import root_cause
 from tests.support.ends import RAISED, end
 
 PEER = (
@@ -96,9 +96,11 @@ def test_of_two_that_raised_the_first() -> None:
     assert failure is not None and failure.rank == 1
 
 
-def test_only_lost_peers_still_name_one() -> None:
+def test_where_all_have_only_lost_peers_nobody_is_named() -> None:
     failure = root_cause([end(0, lines=PEER, error_at=98.0), end(1, lines=PEER, error_at=97.0)])
-    assert failure is not None and failure.rank == 1
+    assert failure is not None and not failure.suspect
+    assert (failure.node, failure.rank) == (None, None)
+    assert failure.reason.startswith("unknown: each rank speaks only of others; first rank 1 on node1: RuntimeError")
 
 
 def test_an_exit_code_with_the_last_line() -> None:

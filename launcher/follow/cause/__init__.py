@@ -1,0 +1,1 @@
+"""Why a job failed: whose end explains the others, and what their words mean. Pure."""

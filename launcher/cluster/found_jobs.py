@@ -9,8 +9,10 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import job_folders
 from launcher.cluster.engine import containers
 from launcher.cluster.engine.containers import JobContainer
+from launcher.follow.outcome import seen_end
 from launcher.inventory.hosts import job_dir
 from launcher.job.plan import NAME, Plan
+from launcher.on_node.job_folder import knows_more
 from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.pool import on_all
 
@@ -57,24 +59,38 @@ class FoundJob:
         if self.runs:
             return "running" if "created" not in states else "starting"
         if not self.open and any(part.folder for part in self.parts.values()):
-            return str((self.summary or {}).get("state", "ended"))
+            return str((self.summary or {}).get("state", "unknown"))
         if self.begun:
-            return "ended, not fetched"
+            return "ended, not fetched" if self._told else "unknown"
         return "starting" if (self.age_s or 0.0) < _PLACING_S else "never started"
 
     @property
     def summary(self) -> Mapping[str, Any] | None:
-        """Its summary, as the launcher that closed it left it on any of its nodes."""
-        return next((part.folder["summary"] for part in self.parts.values() if part.folder.get("summary")), None)
+        """Its summary, from the node where a launcher that closed it knew most of its end."""
+        best = None
+        for part in self.parts.values():
+            told = part.folder.get("summary")
+            best = told if knows_more(told, best) else best
+        return best
 
     @property
     def begun(self) -> bool:
-        """Whether anything shows that it has ever run."""
+        """Whether it may have run: only a job that no launcher was about to start has certainly not."""
         return any(
-            (part.container and part.container.state != "created")
-            or any(part.folder.get(sign) for sign in ("summary", "stopped", "last"))
+            part.container.state != "created" if part.container else bool(part.folder.get("started"))
             for part in self.parts.values()
-        )
+        ) or any(part.folder.get(sign) for part in self.parts.values() for sign in ("summary", "stopped", "last"))
+
+    @property
+    def failed(self) -> list[str]:
+        """The nodes where it has ended badly."""
+        return [name for name, part in self.parts.items() if part.container and part.container.exit_code]
+
+    @property
+    def _told(self) -> bool:
+        """Whether its containers, or somebody who saw its end, tell how it ended."""
+        noted = seen_end(self.summary) or any(part.folder.get("stopped") for part in self.parts.values())
+        return bool(noted or self.failed or all(part.container for part in self.parts.values()))
 
     @property
     def age_s(self) -> float | None:

@@ -8,33 +8,25 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from launcher.base.errors import ExitCode
+from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import job_folders
 from launcher.cluster.engine.runtime import DockerRuntime
-from launcher.cluster.transfer.download import FolderDownload
-from launcher.follow.failure import Failure
-from launcher.follow.outcome import Outcome, outcome_of
+from launcher.cluster.transfer.download import FolderDownload, fetch_file, part_of
+from launcher.follow.outcome import Outcome, seen_end
 from launcher.inventory.hosts import job_dir
 from launcher.job import container
 from launcher.job.folder import OURS, JobFolder
 from launcher.job.plan import NodePlan, Plan
 from launcher.ssh.connection import Remote, Trouble
+from launcher.ssh.refusals import one_line
 
 _METRICS_S = 0.5
 _CHECKPOINTS_S = 10.0
-_LAST_S = 60.0
-"""How long a download that is under way at the job's end may take to finish."""
 
 
 def planned_job_dir(node: NodePlan) -> str:
     """Return the folder of all jobs on a node, as planned."""
     return str(Path(container.node_folder(node.container, container.RUN)).parent.parent)
-
-
-def _removed(node: str) -> Outcome:
-    reason = "its containers are gone, so nobody knows how it ended"
-    failure = Failure(node=node, rank=None, exit_code=None, signal=None, reason=reason, log_tail=(), hint=None)
-    return Outcome(state="failed", exit_code=ExitCode.CLUSTER, failure=failure)
 
 
 class ClusterJob:
@@ -60,7 +52,7 @@ class ClusterJob:
         clock_s: seconds that the head's clock is ahead of ours.
         token: marks the folders that were created for this job, so that they can be removed if it never runs.
         """
-        self.runtime = DockerRuntime(plan, remotes, pins, attach=attach)
+        self.runtime = DockerRuntime(plan, remotes, pins, attach=attach, before_start=self._note_start)
         self.clock_s = clock_s
         self._token = token
         self._plan = plan
@@ -69,6 +61,10 @@ class ClusterJob:
         # Our own inventory says where it is on each node: a plan that came from a node may say anything.
         self._folders = {name: PurePosixPath(job_dir(remote.host)) / plan.name for name, remote in remotes.items()}
         self._fetched: set[str] = set()
+        self.unrecorded: set[str] = set()
+        """The nodes on which the job's end could not be recorded, once it is finished."""
+        self._stops = False
+        """Whether we stop it ourselves, and so see better than a mark tells whether that, or a failure, ended it."""
         head = plan.nodes[0].name
         self._head = self._download(head, folder.path, aside=folder.path / "nodes" / head)
         self._ended = threading.Event()
@@ -78,10 +74,12 @@ class ClusterJob:
     def collect(self, outcome: Outcome) -> Outcome:
         """Fetch the rest of what the job has written from every node that can be reached.
 
-        Returns: the outcome as the nodes know it; somebody else may have stopped the job.
+        Returns: the outcome as the nodes know it. Somebody else may have stopped the job, or seen an end that we
+        didn't.
         """
-        self._ended.set()
-        self._fetcher.join(_LAST_S)
+        if outcome.state == "stopped":  # before the download, which may be broken off: nobody else knows it yet
+            self.mark_stopped()
+        self._end_fetching(let_go=outcome.state == "detached" or not outcome.started)
         if outcome.state == "detached" or not outcome.started:
             return outcome
         stopped = False
@@ -93,40 +91,67 @@ class ClusterJob:
             except (KeyError, *Trouble) as error:
                 why = "it is out of reach" if isinstance(error, KeyError) else error
                 self._say(f"{node.name}: not all results could be fetched ({why}); make logs NAME={self._plan.name}")
-        if stopped:
+        recorded = self._recorded() if outcome.state == "unknown" else None
+        stopped = stopped and not self._stops and outcome.state != "stopped"
+        if recorded is None and stopped and not self._lost_steps(outcome):
             return Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
-        if self.runtime.gone:
-            return self._recorded() or _removed(self._plan.nodes[0].name)
-        return outcome
+        return recorded or outcome
+
+    def _lost_steps(self, outcome: Outcome) -> bool:
+        """Whether the trainer could not save its last steps when it was stopped: that is no clean stop."""
+        failure = outcome.failure
+        of_a_rank = failure is not None and failure.rank is not None
+        return of_a_rank and self._plan.script is None and outcome.exit_code == ExitCode.CLUSTER
 
     def _recorded(self) -> Outcome | None:
-        """How the job ended, as recorded by another launcher that followed it and removed its containers."""
-        for node in self._plan.nodes:
-            with suppress(KeyError, TypeError, ValueError, *Trouble):
-                path = str(self._folders[node.name] / "summary.json")
-                content = self.runtime.remotes()[node.name].sftp().open(path).read()
-                return outcome_of(json.loads(content))
+        """The end that another launcher saw, which has followed the job and removed its containers."""
+        return next(filter(None, map(seen_end, map(self._summary_on, self._folders))), None)
+
+    def _summary_on(self, name: str) -> Any:
+        with suppress(KeyError, ValueError, *Trouble):
+            path = str(self._folders[name] / "summary.json")
+            with self.runtime.remotes()[name].sftp().open(path) as file:
+                return json.loads(file.read())
         return None
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome, summary: Mapping[str, Any]) -> None:
         """Keep the job's results, log and summary on its nodes; remove its code, secrets and home.
 
         Nothing is kept of a job that never ran.
         """
+        if not outcome.started:
+            self._discard()
+            return
+        record = json.dumps(summary, indent=2).encode() + b"\n"
+        reached = [node.name for node in self._plan.nodes if node.name in self._fetched]
+        closed = [name for name in reached if self._close(name, record)]
+        self.unrecorded = {node.name for node in self._plan.nodes} - set(closed)
+        # Last of all, and only where that is on the disk: until then, the containers tell how the job ended.
+        if len(reached) == len(self._plan.nodes):
+            for name in self.runtime.remove(closed):
+                self._say(f"{name}: the job's container could not be removed; make stop NAME={self._plan.name} does it")
+
+    def _discard(self) -> None:
         for node in self._plan.nodes:
             try:
-                if not outcome.started:
-                    self._ask(node.name, "discard", b"", self._token)
-                elif node.name in self._fetched:
-                    files = {"summary.json": self._folder.summary, "log": self._folder.logs / f"{node.name}.log"}
-                    written = {name: path for name, path in files.items() if path.is_file()}
-                    self._ask(node.name, "close", job_folders.packed({}, written))
+                self._ask(node.name, "discard", b"", self._token)
             except (KeyError, *Trouble) as error:
                 self._say(f"{node.name}: the job's folder could not be tidied ({error})")
-        # Last of all: until then, other launchers learn from the containers how the job ended.
-        if outcome.started and len(self._fetched) == len(self._plan.nodes):
-            for name in self.runtime.remove():
-                self._say(f"{name}: the job's container could not be removed; make stop NAME={self._plan.name} does it")
+
+    def _close(self, name: str, record: bytes) -> bool:
+        """Record on a node how the job ended, and tidy its folder there; return whether that is done."""
+        log = self._folder.logs / f"{name}.log"
+        try:
+            files = {"log": log} if log.is_file() else {}
+            self._ask(name, "close", job_folders.packed({"summary.json": record}, files))
+        except (KeyError, *Trouble) as error:
+            why = str(error).removeprefix(f"{name}: ")
+            self._say(
+                f"{name}: how the job ended could not be recorded there ({why}), so what is left of it stays; "
+                f"make logs NAME={self._plan.name} tries again"
+            )
+            return False
+        return True
 
     def fetch_closed(self) -> None:
         """Fetch the log and the summary that the launcher that closed the job left on its nodes."""
@@ -138,24 +163,26 @@ class ClusterJob:
                     ("summary.json", self._folder.summary),
                 ):
                     if not target.exists():
-                        part = target.with_name(
-                            f".{target.name}.part"
-                        )  # `get` creates it before it knows whether the source exists
-                        try:
-                            sftp.get(str(self._folders[node.name] / name), str(part))
+                        with part_of(target) as part:
+                            fetch_file(sftp, self._folders[node.name] / name, part)
                             part.replace(target)
-                        finally:
-                            part.unlink(missing_ok=True)
             except (KeyError, *Trouble):
                 continue  # `collect` has reported it
 
-    def mark(self, what: str) -> None:
-        """Leave the mark `what` for other launchers that follow the job."""
+    def mark_stopped(self) -> None:
+        """Let other launchers that follow the job know that somebody stops it: its ranks are about to end badly."""
+        self._stops = True
         for node in self._plan.nodes:
-            try:
-                self._ask(node.name, "mark", b"", what)
-            except (KeyError, *Trouble):
-                continue
+            with suppress(KeyError, *Trouble):
+                self._ask(node.name, "mark", b"", "stopped")
+
+    def _note_start(self, remote: Remote) -> None:
+        """Leave a sign of the start, so that a job whose containers are removed does not look as if it never ran."""
+        path = PurePosixPath(job_dir(remote.host)) / self._plan.name / "started"
+        try:
+            remote.sftp().open(str(path), "w").close()
+        except Trouble as error:
+            raise RingmasterError(f"{remote.name}: {path}: can't be written ({error})") from error
 
     def _ask(self, name: str, verb: str, files: Any = b"", *words: str) -> dict[str, Any]:
         folder = self._folders[name]
@@ -165,12 +192,18 @@ class ClusterJob:
     def _download(self, name: str, target: Path, aside: Path | None = None) -> FolderDownload:
         source = self._folders.get(name, PurePosixPath("/nowhere")) / "run"  # out of reach: `remote` raises
         return FolderDownload(
-            remote=lambda: self.runtime.remotes()[name], source=source, target=target, aside=aside, taken=OURS
+            remote=lambda: self.runtime.remotes()[name],
+            source=source,
+            target=target,
+            aside=aside,
+            taken=OURS,
+            marks=lambda below: self._ask(name, "marks", b"", below)["marks"],
+            say=lambda text: self._say(f"{name}: {text}") if self._ended.is_set() else None,
         )
 
     def _fetch_on(self) -> None:
         """While the job runs: fetch its metrics at once, its checkpoints now and then."""
-        fetched_at = time.monotonic()
+        fetched_at, told = time.monotonic(), False
         while not self._ended.wait(_METRICS_S):
             try:
                 self._head.fetch_appended()
@@ -179,6 +212,25 @@ class ClusterJob:
                     fetched_at = time.monotonic()
             except (KeyError, *Trouble):
                 continue  # the runtime reports it; what was missed is fetched at the end
+            except Exception as error:  # in this thread nobody else would hear of it
+                if not told:
+                    told = True
+                    self._say(f"results can't be fetched while the job runs ({one_line(error)}); trying again")
+
+    def _end_fetching(self, *, let_go: bool) -> None:
+        """Wait for what is under way, however long it takes: it is wanted. A line that stands still ends it.
+
+        Args:
+            let_go: nobody wants it any more, so don't wait.
+        """
+        self._ended.set()
+        if let_go:
+            self._head.give_up()
+        try:
+            self._fetcher.join()
+        except BaseException:  # Ctrl-C
+            self._head.give_up()
+            raise
 
     def _fetch_all(self, node: NodePlan) -> None:
         download = self._head

@@ -3,16 +3,17 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import docker
 from docker.errors import ImageNotFound
 
 from launcher.base import node_table
-from launcher.base.errors import RingmasterError
-from launcher.cluster import job_folders
+from launcher.base.errors import ExitCode, RingmasterError
+from launcher.cluster import job_folders, resume
 from launcher.cluster.engine import containers
 from launcher.cluster.job import ClusterJob, planned_job_dir
 from launcher.cluster.preflight import findings, probe_answer
@@ -24,20 +25,22 @@ from launcher.cluster.preflight.network import free_port
 from launcher.cluster.preflight.plan_input import to_node_facts
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
 from launcher.cluster.preflight.requirements import find_requirements
+from launcher.cluster.transfer.checkpoint import Home, Place, bring_checkpoint, tree_of
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
 from launcher.cluster.transfer.file_tree import FileTree, describe
-from launcher.cluster.transfer.upload import upload_code, upload_data
+from launcher.cluster.transfer.upload import Holder, upload_code, upload_data
 from launcher.image import labels
 from launcher.image.content import trainer_hash
 from launcher.image.labels import ImageFacts
 from launcher.inventory.hosts import Host
 from launcher.job import container
-from launcher.job.folder import JobFolder
+from launcher.job.checkpoint import Checkpoint
+from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import NodeFacts, Places, Plan, make_plan
 from launcher.job.request import Request
 from launcher.ssh.connection import Remote, Trouble
-from launcher.ssh.pool import on_all, revived
+from launcher.ssh.pool import on_all, open_all, revived
 
 IMAGE_OWNER = (container.IMAGE_USER, container.IMAGE_USER)
 
@@ -49,6 +52,17 @@ class _Observed:
     answer: ProbeAnswer
     image: ImageFacts | None
     jobs: tuple[JobOnNode, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """What the job continues from."""
+
+    checkpoint: Checkpoint
+    host: Host | None
+    """The first node of the earlier job, if it was asked."""
+    address: str
+    """Its address for the other nodes."""
 
 
 class ClusterSite:
@@ -64,23 +78,54 @@ class ClusterSite:
         *,
         image: str,
         say: Callable[[str], None],
+        everyone: Callable[[], Sequence[Host]] = tuple,
     ) -> None:
         """Args:
         hosts: the chosen nodes, in order.
         pins: the inventory's known_hosts.
         image: the recorded image; empty if none is recorded.
         say: prints a line for the user; called from several threads.
+        everyone: reads all hosts of the inventory: an earlier job may have run on others.
         """
         self._hosts = hosts
+        self._everyone = everyone
         self._remotes = dict(remotes)
         self._pins = pins
         self._image = image
         self._say = say
         self._code: FileTree | None = None
         self._data: FileTree | None = None
+        self._source: _Source | None = None
         self._clock_s = 0.0
         """Seconds that the head's clock is ahead of ours."""
         self._token = uuid.uuid4().hex
+
+    def newest(self, job: Earlier) -> Checkpoint:
+        """Return the newest valid checkpoint of an earlier job, on its nodes or here.
+
+        Raises:
+            RingmasterError: the job still runs, its first node can't be asked, or there is no valid checkpoint.
+        """
+        head = resume.find_head(job, self._hosts)
+        if job.head and head is None:  # LIMIT says where the new job runs, not where the earlier one ran
+            head = resume.find_head(job, self._everyone())
+        checkpoint = resume.newest(job, head, self._reach, self._say)
+        self._source = _Source(checkpoint=checkpoint, host=head, address=job.address)
+        return checkpoint
+
+    @contextmanager
+    def _reach(self, host: Host) -> Iterator[Remote]:
+        """Yield the connection to a node; one that is not among the job's nodes is closed afterwards."""
+        if host.name in self._remotes:
+            yield self._remotes[host.name]
+            return
+        opened, failed = open_all([host], self._pins)
+        if failed:
+            raise RingmasterError(failed[host.name].why, exit_code=ExitCode.NOT_STARTED)
+        try:
+            yield opened[host.name]
+        finally:
+            opened[host.name].close()
 
     def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
         """Look at all nodes at once and plan the job.
@@ -123,16 +168,12 @@ class ClusterSite:
         contents = {"plan.json": folder.plan.read_bytes()}
         if request.secrets:
             contents["secrets"] = request.secrets.read_bytes()
-        inherited = {
-            f"run/checkpoints/{path.relative_to(folder.checkpoints).as_posix()}": path
-            for path in sorted(folder.checkpoints.rglob("*"))
-            if path.is_file() or path.is_symlink()
-        }
+        earlier = self._source.checkpoint.job if self._source else ""
 
         def make(remote: Remote) -> None:
             words = (job_dirs[remote.name], plan.name, owners[remote.name], data_dirs[remote.name], self._token)
             contents_here = {**contents, "node": remote.name.encode()}
-            job_folders.ask(remote, "prepare", *words, files=job_folders.packed(contents_here, inherited))
+            job_folders.ask(remote, "prepare", *words, earlier, files=job_folders.packed(contents_here, {}))
 
         job_dirs = {node.name: planned_job_dir(node) for node in plan.nodes}
         data_dirs = _data_dirs(plan)
@@ -141,10 +182,28 @@ class ClusterSite:
             on_all(self._remotes, make)
             if self._code:
                 upload_code(self._remotes, self._code, job_dirs, plan.name, owner=IMAGE_OWNER, say=self._say)
+            if self._source:
+                self._bring(self._source, plan, folder, owners)
         except BaseException:
             with suppress(*Trouble):
                 self._discard(plan)
             raise
+
+    def _bring(self, source: "_Source", plan: Plan, folder: JobFolder, owners: Mapping[str, str]) -> None:
+        """Bring the checkpoint that the job continues from to all of its nodes."""
+        checkpoint, host = source.checkpoint, source.host
+        tree, holders = tree_of(checkpoint, Path(checkpoint.folder)), []
+        here: Callable[[], FileTree] = partial(tree_of, checkpoint, Path(checkpoint.folder))
+        if checkpoint.node and host:
+            holders.append(Holder(name=host.name, address=source.address, top=checkpoint.folder))
+            here = Home(checkpoint, folder.checkpoints, lambda: self._reach(host), self._say)
+        places = {
+            node.name: Place(
+                folder=f"{planned_job_dir(node)}/{plan.name}", owner=owners[node.name], address=node.address
+            )
+            for node in plan.nodes
+        }
+        bring_checkpoint(self._remotes, tree, places, holders, here, self._say)
 
     def _discard(self, plan: Plan) -> None:
         """Remove the folders that we created for a job that never ran; another job's of that name stays."""

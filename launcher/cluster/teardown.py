@@ -1,5 +1,7 @@
 """Remove what is left of a job on its nodes, and prove that nothing is."""
 
+from collections.abc import Collection
+
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster.engine import containers
 from launcher.cluster.found_jobs import FoundJob, plan_of
@@ -21,8 +23,11 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 """Runs on a node: prints a job's processes, found by what is in their environment, never by name."""
 
 
-def prove_gone(job: FoundJob, reached: Reached) -> ExitCode:
+def prove_gone(job: FoundJob, reached: Reached, *, unrecorded: Collection[str] = ()) -> ExitCode:
     """Remove a job's containers by their label, then look again: for containers, processes, the rendezvous port.
+
+    Args:
+        unrecorded: nodes where only the container tells how the job ended; there it is ended, and stays.
 
     Returns: CLUSTER if something is left, or if a node could not be looked at.
     """
@@ -30,8 +35,12 @@ def prove_gone(job: FoundJob, reached: Reached) -> ExitCode:
     def prove(remote: Remote) -> list[str]:
         client = remote.engine()
         for container in containers.find(client, job.name):
-            containers.remove(client, container.id)
-        left = [f"container {each.id[:12]}" for each in containers.find(client, job.name)]
+            if remote.name in unrecorded:
+                containers.kill(client, container)
+            else:
+                containers.remove(client, container.id)
+        why = " (ended; it stays until its end can be recorded)" if remote.name in unrecorded else ""
+        left = [f"container {each.id[:12]}{why}" for each in containers.find(client, job.name)]
         pids = remote.run(("python3", "-IS", "-c", _PROCESSES, job.name)).text.split()
         left += [f"process {pid}" for pid in pids]
         port = _port(job, remote)

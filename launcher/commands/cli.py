@@ -31,8 +31,8 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
     except RingmasterError as error:
         code = error.exit_code
         _report(error, str(error), debug)
-    except KeyboardInterrupt as error:
-        code = ExitCode.INTERRUPTED
+    except (KeyboardInterrupt, StoppedError) as error:
+        code = ExitCode.TERMINATED if isinstance(error, StoppedError) else ExitCode.INTERRUPTED
         _report(error, "stopped before anything was started", debug)
     except BrokenPipeError:  # the reader of our output has read enough (`| head`)
         code = ExitCode.SUCCEEDED

@@ -21,6 +21,10 @@ class Inventory:
         """The file in which the nodes' host keys are pinned: beside the inventory."""
         return beside(self.path, "known_hosts")
 
+    def everyone(self) -> tuple[Host, ...]:
+        """Return all nodes of the inventory, also those that LIMIT leaves out."""
+        return read(self.path)
+
     def refuse_processes(self) -> None:
         """Refuse nodes that are processes of this machine: they need no preparing, and this machine must not get it.
 

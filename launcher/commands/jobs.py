@@ -4,28 +4,32 @@ import json
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from launcher.base import node_table
-from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.atomic_file import write_json
+from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
 from launcher.cluster.found_jobs import FoundJob, choose_job, find_jobs, plan_of
 from launcher.cluster.job import ClusterJob
 from launcher.cluster.teardown import prove_gone
 from launcher.commands.inventory import open_cluster
+from launcher.follow import node_log
 from launcher.follow.follower import Follower
-from launcher.follow.outcome import Outcome, outcome_of
+from launcher.follow.outcome import Outcome, recorded, seen_end
 from launcher.follow.progress import Progress
-from launcher.follow.screen import Screen, duration, shown
-from launcher.follow.summary import finish
+from launcher.follow.show.closing import show_end, unknown_line
+from launcher.follow.show.screen import Screen, duration, shown
+from launcher.follow.summary import finish, with_incidents, written
 from launcher.job.folder import RUNS, JobFolder, create
 from launcher.job.plan import Plan
+from launcher.on_node.job_folder import knows_more
 from launcher.ssh.connection import Remote
 from launcher.ssh.pool import Reached, open_all, refuse
 from trainer.reporting.page import render
-from trainer.reporting.summary import read_records
+from trainer.reporting.summary import number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,17 +128,18 @@ def logs(options: Options) -> int:
         plan, remotes = plan_of(job, reached.remotes)
         _refuse_strangers(job, remotes)
         folder = _folder(plan)
-        with Screen(plan) as screen:
+        with Screen(plan, folder.logs) as screen:
             if not job.open:
                 return _replay(job, plan, folder, remotes, reached, screen)
             screen.banner(f"since {duration(max(0.0, job.age_s or 0.0))}; Ctrl-C leaves it running")
             attached = ClusterJob(plan, folder, remotes, reached.pins, screen.note, attach=True)
             outcome = Follower(plan, folder, attached.runtime, screen, only_follows=True).run()
-            outcome = attached.collect(_known(job, outcome))
+            screen.hurried = outcome.exit_code in BY_SIGNAL
+            outcome = _known(job, folder, attached.collect(outcome))
             if outcome.state == "detached":
                 screen.note(f"job {job.name} goes on; make logs follows it again, make stop ends it")
                 return outcome.exit_code
-        return _end(job, plan, folder, attached, outcome, screen, started_at)
+            return _end(job, plan, folder, attached, outcome, screen, started_at)
 
 
 def stop(options: Options) -> int:
@@ -148,9 +153,9 @@ def stop(options: Options) -> int:
         if job is None:
             print(f"no job runs on {', '.join(reached.remotes)}")
             return ExitCode.CLUSTER if reached.missing else ExitCode.SUCCEEDED
-        if job.open:
-            _stop(job, reached)
-        return prove_gone(job, reached)
+        state, unrecorded = _stop(job, reached) if job.open else (job.state, set())
+        proved = prove_gone(job, reached, unrecorded=unrecorded)
+    return ExitCode.CLUSTER if state == "unknown" else proved
 
 
 def _not_running(job: FoundJob) -> str:
@@ -170,34 +175,35 @@ def _refuse_strangers(job: FoundJob, remotes: Mapping[str, Remote]) -> None:
         )
 
 
-def _stop(job: FoundJob, reached: Reached) -> None:
+def _stop(job: FoundJob, reached: Reached) -> tuple[str, set[str]]:
+    """Ask the job to end, fetch its results and close it.
+
+    Returns: how it ended, in a word; and the nodes, by our names, whose disk could not take the record of that.
+    """
     try:
         plan, remotes = plan_of(job, reached.remotes)
         _refuse_strangers(job, remotes)
     except RingmasterError as error:  # without its plan, the job can't be asked to stop: prove_gone ends it
         print(f"ringmaster: {error}")
-        return
+        return job.state, set()
     started_at = time.time() - (job.age_s or 0.0)
     folder = _folder(plan)
-    screen = _Quiet(plan)
-    attached = ClusterJob(plan, folder, remotes, reached.pins, screen.note, attach=True)
-    if job.runs:
-        attached.mark("stopped")
-        print(f"stopping job {job.name} on {', '.join(remotes)}; Ctrl-C: at once", flush=True)
-    signals = (signal.SIGTERM,) if job.runs else ()
-    outcome = Follower(plan, folder, attached.runtime, screen, received=signals).run()
-    if job.runs:
-        outcome = Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
-    elif not job.begun:
-        outcome = Outcome(state="stopped", exit_code=ExitCode.TERMINATED)  # never started
-    _end(job, plan, folder, attached, attached.collect(_known(job, outcome)), screen, started_at)
-
-
-class _Quiet(Screen):
-    """A screen with the notes and the closing table, without what the job prints."""
-
-    def line(self, node: str, rank: int, text: bytes) -> None:
-        pass
+    with Screen(plan, folder.logs, quiet=True) as screen:
+        attached = ClusterJob(plan, folder, remotes, reached.pins, screen.note, attach=True)
+        signals: tuple[signal.Signals, ...] = ()
+        if job.failed and job.runs:  # its failure came first: whoever follows sees it, and ends the rest
+            screen.note(f"job {job.name} has failed on {', '.join(job.failed)}; ending the rest of it")
+        elif job.runs:
+            signals = (signal.SIGTERM,)
+            attached.mark_stopped()
+            screen.note(f"stopping job {job.name} on {', '.join(remotes)}; Ctrl-C: at once")
+        outcome = Follower(plan, folder, attached.runtime, screen, received=signals).run()
+        if not job.begun:
+            outcome = Outcome(state="stopped", exit_code=ExitCode.TERMINATED)  # never started
+        outcome = _known(job, folder, attached.collect(outcome))
+        _end(job, plan, folder, attached, outcome, screen, started_at)
+    ours = {remotes[name].name for name in attached.unrecorded if name in remotes}
+    return outcome.state, {name for name in ours if job.parts[name].folder}  # else there is no place for a record
 
 
 def _folder(plan: Plan) -> JobFolder:
@@ -230,31 +236,40 @@ def _replay(
 ) -> int:
     """Fetch what is missing here of a job that has ended, and show what its ranks printed."""
     attached = ClusterJob(plan, folder, remotes, reached.pins, screen.note, attach=True)
-    attached.collect(Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED))
+    outcome = _known(job, folder, attached.collect(recorded(job.summary)))
+    if knows_more(job.summary, written(folder)):
+        write_json(folder.summary, job.summary)
+        folder.report.unlink(missing_ok=True)
     attached.fetch_closed()
-    _write_report(folder)
+    _write_report(folder, outcome)
     for node in plan.nodes:
         log = folder.logs / f"{node.name}.log"
-        for line in log.read_bytes().split(b"\n") if log.exists() else ():
-            rank, _, text = line.removeprefix(b"[").partition(b"] ")
-            if rank.isdigit():
-                screen.line(node.name, int(rank), text)
-    screen.note(f"job {job.name} has ended: {job.state}; its results are in {shown(folder.path)}")
-    return ExitCode.SUCCEEDED
+        for lines in node_log.read(log) if log.exists() else ():
+            if lines.rank is not None:
+                screen.output(node.name, lines.rank, lines.texts)
+                screen.catch_up()
+    screen.note(f"job {job.name} has ended: {outcome.state}; its results are in {shown(folder.path)}")
+    if outcome.state == "unknown":
+        screen.note(unknown_line(outcome, folder))
+    return outcome.exit_code
 
 
-def _write_report(folder: JobFolder) -> None:
+def _write_report(folder: JobFolder, outcome: Outcome) -> None:
     """Write the report of a job that was closed from another machine, from what was fetched."""
+    records = with_incidents(folder, outcome)  # a node's metrics have none: it was the launcher that saw them
     if folder.summary.exists() and not folder.report.exists():
         summary = json.loads(folder.summary.read_text())
-        folder.report.write_text(render(read_records(folder.metrics), summary), encoding="utf-8")
+        folder.report.write_text(render(records, summary), encoding="utf-8")
 
 
-def _known(job: FoundJob, outcome: Outcome) -> Outcome:
-    """Return the recorded outcome of a job that was already closed on some of its nodes, else `outcome`."""
-    with suppress(KeyError, TypeError, ValueError):
-        return outcome_of(job.summary or {})
-    return outcome
+def _known(job: FoundJob, folder: JobFolder, outcome: Outcome) -> Outcome:
+    """Return the end that somebody saw and recorded, on one of the job's nodes or here; else `outcome`."""
+    if outcome.state == "detached":
+        return outcome
+    known = seen_end(job.summary) or seen_end(written(folder)) or outcome
+    # A node that counted as lost may have gone on. Each rank has ended with 0 then, as its own container tells.
+    mistaken = known.state == "failed" and outcome.state == "succeeded"
+    return outcome if mistaken and all(part.container for part in job.parts.values()) else known
 
 
 def _end(
@@ -266,10 +281,17 @@ def _end(
     screen: Screen,
     started_at: float,
 ) -> int:
-    ended_at = None if job.lasted_s is None else started_at + job.lasted_s
+    ended_at = time.time() if job.runs else _ended_at(job, folder, outcome, started_at)
     summary = finish(folder, plan, outcome, started_at, screen.note, ended_at=ended_at)
-    attached.finish(outcome)
-    if outcome.failure:
-        screen.failure(outcome.failure, shown(folder.logs / f"{outcome.failure.node}.log"))
-    screen.result(summary, shown(folder.report))
+    attached.finish(outcome, summary)
+    show_end(screen, outcome, summary, folder)
     return outcome.exit_code
+
+
+def _ended_at(job: FoundJob, folder: JobFolder, outcome: Outcome, started_at: float) -> float | None:
+    """When a job ended that did so before we looked: its containers tell, or a summary; None if nobody knows."""
+    if outcome.state == "unknown":
+        return None
+    told = (number(each, "wall_s") for each in (job.summary, written(folder)) if isinstance(each, Mapping))
+    lasted = next((each for each in (job.lasted_s, *told) if each is not None), None)
+    return None if lasted is None else started_at + lasted

@@ -1,23 +1,28 @@
 """`make train`: options -> inventory -> plan -> run -> summary."""
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 from launcher.base import timings
-from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError, StoppedError
 from launcher.base.values import switch
 from launcher.commands import dry_run
 from launcher.commands.inventory import Inventory, open_inventory
 from launcher.commands.options import TrainOptions, to_request
 from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome
-from launcher.follow.screen import Screen, shown
+from launcher.follow.show.closing import show_end
+from launcher.follow.show.screen import Screen
 from launcher.follow.site import Site, SiteJob
 from launcher.follow.summary import finish
 from launcher.image.record import image_of
 from launcher.inventory.hosts import Host
-from launcher.job.folder import RUNS, Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
+from launcher.job.checkpoint import Checkpoint, inherit
+from launcher.job.folder import RUNS, JobFolder, NameTakenError, choose, create, discard, earlier
 from launcher.job.plan import Plan
 from launcher.job.request import Request, choose_nodes
 from trainer.config import run_config as trainer_config
@@ -44,7 +49,8 @@ def run(options: TrainOptions, *, started_at: float) -> int:
     timings.mark("inventory read")
     with _site(inventory, hosts) as site:
         timings.mark("connected")
-        plan, folder = _planned(options, request, site, from_job)
+        source = site.newest(from_job) if from_job else None
+        plan, folder = _planned(options, request, site, source)
         timings.mark("nodes looked at, job planned")
         if switch("DRY_RUN", options.dry_run):
             dry_run.show(plan)
@@ -54,7 +60,7 @@ def run(options: TrainOptions, *, started_at: float) -> int:
                 "DETACH=1: processes of this machine end with the launcher; only jobs on a cluster can go on without it"
             )
         site.prepare(plan)
-        plan, folder = _created(options, request, site, from_job, plan, folder)
+        plan, folder = _created(options, request, site, source, plan, folder)
         try:
             site.place(plan, folder, request)
         except BaseException:
@@ -81,36 +87,42 @@ def _site(inventory: Inventory, hosts: Sequence[Host]) -> Iterator[Site]:
 
     with connected(hosts, inventory.pins) as remotes:
         image = image_of(inventory.path, hosts)
-        yield ClusterSite(hosts, remotes, inventory.pins, image=image, say=_say)
+        yield ClusterSite(hosts, remotes, inventory.pins, image=image, say=_say, everyone=inventory.everyone)
 
 
 def _say(text: str) -> None:
     print(f"ringmaster: {text}", flush=True)
 
 
-def _planned(options: TrainOptions, request: Request, site: Site, from_job: Earlier | None) -> tuple[Plan, JobFolder]:
+def _planned(options: TrainOptions, request: Request, site: Site, source: Checkpoint | None) -> tuple[Plan, JobFolder]:
     folder = choose(RUNS, options.name)
-    plan = site.plan(folder, request, resumes=from_job is not None)
+    plan = site.plan(folder, request, resumes=source is not None)
     _check_trainer_arguments(plan)
-    return plan, folder
+    return replace(plan, notes=(*plan.notes, *source.notes)) if source else plan, folder
 
 
 def _created(
-    options: TrainOptions, request: Request, site: Site, from_job: Earlier | None, plan: Plan, folder: JobFolder
+    options: TrainOptions, request: Request, site: Site, source: Checkpoint | None, plan: Plan, folder: JobFolder
 ) -> tuple[Plan, JobFolder]:
     """Create the job's folder; where another launcher has taken the generated name, plan again under another one.
 
     Raises:
         NameTakenError: the user's own NAME is taken.
     """
+    fill = partial(_inherit, source, linked=request.program.script is None)
     while True:
         try:
-            create(folder, plan, inherits=from_job.folder if from_job else None)
+            create(folder, plan, fill=fill)
             return plan, folder
         except NameTakenError:
             if options.name:
                 raise
-            plan, folder = _planned(options, request, site, from_job)
+            plan, folder = _planned(options, request, site, source)
+
+
+def _inherit(source: Checkpoint | None, folder: JobFolder, *, linked: bool) -> None:
+    if source and not source.node:  # what a node has goes from there to the other nodes
+        inherit(source, folder, linked=linked)
 
 
 def _check_trainer_arguments(plan: Plan) -> None:
@@ -130,34 +142,33 @@ def _check_trainer_arguments(plan: Plan) -> None:
 
 def _carry_out(plan: Plan, folder: JobFolder, site: Site, started_at: float, *, detach: bool) -> int:
     job = site.job(plan, folder)
-    with Screen(plan) as screen:
+    with Screen(plan, folder.logs) as screen:
         screen.banner(site.versions)
         if detach:
             _start_alone(job, plan, folder)
             screen.note(f"job {plan.name} runs; make logs NAME={plan.name} follows it, make stop ends it")
             return ExitCode.SUCCEEDED
         try:
-            outcome = Follower(plan, folder, job.runtime, screen).run()
+            outcome = Follower(plan, folder, job.runtime, screen, on_stop=job.mark_stopped).run()
         except Exception:
             if job.runtime.survives:
                 screen.note(f"job {plan.name} goes on, if it was started: see make status, make logs, make stop")
             else:
                 failed = Outcome(state="failed", exit_code=ExitCode.FAILED)
-                finish(folder, plan, failed, started_at, screen.note)
+                finish(folder, plan, failed, started_at, screen.note, ended_at=time.time())
             raise
+        screen.hurried = outcome.exit_code in BY_SIGNAL
         outcome, complete = _collected(job, outcome, plan, screen)
-    if outcome.state == "detached":
+        if outcome.state == "detached":
+            return outcome.exit_code
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the rest is quick, and must be written
+            signal.signal(signum, signal.SIG_IGN)
+        summary = finish(folder, plan, outcome, started_at, screen.note, clock_s=job.clock_s, ended_at=time.time())
+        timings.write(started_at)
+        if complete:
+            job.finish(outcome, summary)
+        show_end(screen, outcome, summary, folder)
         return outcome.exit_code
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the rest is quick, and must be written
-        signal.signal(signum, signal.SIG_IGN)
-    summary = finish(folder, plan, outcome, started_at, screen.note, clock_s=job.clock_s)
-    timings.write(started_at)
-    if complete:
-        job.finish(outcome)
-    if outcome.failure:
-        screen.failure(outcome.failure, shown(folder.logs / f"{outcome.failure.node}.log"))
-    screen.result(summary, shown(folder.report))
-    return outcome.exit_code
 
 
 def _collected(job: SiteJob, outcome: Outcome, plan: Plan, screen: Screen) -> tuple[Outcome, bool]:
@@ -174,7 +185,7 @@ def _start_alone(job: SiteJob, plan: Plan, folder: JobFolder) -> None:
     try:
         job.runtime.start(plan.nodes, plan.port)
     except BaseException:
-        job.finish(Outcome(state="failed", exit_code=ExitCode.NOT_STARTED, started=False))
+        job.finish(Outcome(state="failed", exit_code=ExitCode.NOT_STARTED, started=False), {})
         discard(folder)
         raise
     job.runtime.release()

@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launcher.base.atomic_file import write_json
 from launcher.base.errors import ExitCode, RingmasterError
@@ -15,8 +17,6 @@ from launcher.job.plan import NAME, Plan
 RUNS = ROOT / "runs"
 
 _LATEST = "latest"
-_SPOILT = "*.bad"  # what the trainer calls a checkpoint that it found damaged
-
 
 OURS = frozenset({"plan.json", "summary.json", "report.html", "logs", "nodes"})
 """Names in a job's folder that are the launcher's: nothing that the job itself writes gets one of them."""
@@ -87,8 +87,8 @@ def choose(runs: Path, name: str) -> JobFolder:
     return JobFolder(path=runs / name)
 
 
-def create(folder: JobFolder, plan: Plan, *, inherits: JobFolder | None = None) -> None:
-    """Make the folder, with the plan and an earlier job's checkpoints, then let `runs/latest` name it.
+def create(folder: JobFolder, plan: Plan, *, fill: Callable[[JobFolder], None] | None = None) -> None:
+    """Make the folder, with the plan and what `fill` puts into it, then let `runs/latest` name it.
 
     Raises:
         NameTakenError: another launcher took the name first.
@@ -101,7 +101,12 @@ def create(folder: JobFolder, plan: Plan, *, inherits: JobFolder | None = None) 
         except FileExistsError as error:
             raise NameTakenError(f"{folder.path}: another job took this name just now; choose another NAME") from error
         try:
-            _fill(folder, plan, inherits)
+            folder.logs.mkdir()
+            folder.checkpoints.mkdir()
+            if fill:
+                fill(folder)
+            write_json(folder.plan, plan.as_json())
+            _point_latest(folder)
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -126,15 +131,6 @@ def discard(folder: JobFolder) -> None:
             _point_latest(JobFolder(path=max(others, key=lambda path: path.stat().st_mtime)))
 
 
-def _fill(folder: JobFolder, plan: Plan, inherits: JobFolder | None) -> None:
-    folder.logs.mkdir()
-    folder.checkpoints.mkdir()
-    if inherits:
-        inherit_checkpoints(inherits, folder, linked=plan.script is None)
-    write_json(folder.plan, plan.as_json())
-    _point_latest(folder)
-
-
 def _point_latest(folder: JobFolder) -> None:
     link = folder.path.parent / _LATEST
     if link.exists() and not link.is_symlink():
@@ -149,7 +145,15 @@ def _point_latest(folder: JobFolder) -> None:
 class Earlier:
     """A job that another continues from."""
 
+    given: str
+    """How the user named it, for messages."""
     folder: JobFolder
+    stored: Mapping[str, Any]
+    """Its `plan.json`."""
+    head: str = ""
+    """The name of its first node, if its nodes are machines of their own: they have its checkpoints."""
+    address: str = ""
+    """That node's address, for the other nodes."""
     script: str | None
     arguments: tuple[str, ...]
     data: str | None
@@ -160,13 +164,18 @@ class Earlier:
 
 
 def earlier(runs: Path, name: str) -> Earlier:
-    """Read the job that `RESUME` names.
+    """Read the job that `RESUME` names: by its name, or by the path of its folder, which means the copy there.
 
     Raises:
-        RingmasterError: there is no such job (2), or it has no checkpoint (4).
+        RingmasterError: there is no such job.
     """
-    folder = JobFolder(path=(runs / name).resolve())  # RESUME=latest is the job the link names
-    if not NAME.fullmatch(name) or not folder.path.is_dir():
+    by_path = "/" in name
+    folder = JobFolder(path=(Path(name).expanduser() if by_path else runs / name).resolve())  # `latest` is a link
+    if by_path and not folder.plan.is_file():
+        raise RingmasterError(
+            f"RESUME={name}: no such folder of a job; give its path, such as runs/<name>, or its name"
+        )
+    if not (by_path or NAME.fullmatch(name)) or not folder.path.is_dir():
         known = sorted(path.name for path in runs.glob("*") if path.is_dir() and not path.is_symlink())
         raise RingmasterError(
             f"RESUME={name}: no such job here; there are: {', '.join(known[-5:]) or 'none'} "
@@ -174,38 +183,18 @@ def earlier(runs: Path, name: str) -> Earlier:
         )
     try:
         plan = json.loads(folder.plan.read_text())
-        script, arguments = plan["script"], tuple(plan["arguments"])
-        data, launch_style, ranks = plan["data"], plan["launch_style"], plan.get("ranks")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RingmasterError(f"RESUME={name}: {folder.plan} can't be used ({error})") from error
-    if not any(not path.match(_SPOILT) for path in folder.checkpoints.glob("*")):
-        raise RingmasterError(
-            f"RESUME={name}: {folder.checkpoints} has no valid checkpoint; start a new job without RESUME "
-            f"(of a job on a cluster: make logs NAME={name} fetches them first)",
-            exit_code=ExitCode.CLUSTER,
+        head = {} if by_path or plan["nodes"][0]["container"] is None else plan["nodes"][0]
+        return Earlier(
+            given=f"RESUME={name}",
+            folder=folder,
+            stored=plan,
+            head=head.get("name", ""),
+            address=head.get("address", ""),
+            script=plan["script"],
+            arguments=tuple(plan["arguments"]),
+            data=plan["data"],
+            launch_style=plan["launch_style"],
+            ranks=plan.get("ranks"),
         )
-    return Earlier(folder=folder, script=script, arguments=arguments, data=data, launch_style=launch_style, ranks=ranks)
-
-
-def inherit_checkpoints(source: JobFolder, target: JobFolder, *, linked: bool) -> None:
-    """Give the new job the earlier one's checkpoints.
-
-    Args:
-        linked: make hard links where the disk can, which cost nothing. Only for programs that replace files by
-            renaming, as the bundled trainer does: a script that writes into a link would change the earlier job's file.
-    """
-
-    def link(from_: str, to: str) -> None:
-        try:
-            os.link(from_, to)
-        except OSError:
-            shutil.copy2(from_, to)
-
-    shutil.copytree(
-        source.checkpoints,
-        target.checkpoints,
-        copy_function=link if linked else shutil.copy2,
-        dirs_exist_ok=True,
-        symlinks=True,
-        ignore=shutil.ignore_patterns(_SPOILT),
-    )
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise RingmasterError(f"RESUME={name}: {folder.plan} can't be used ({error})") from error

@@ -1,5 +1,6 @@
 """The process runtime: a node is a torchrun agent on this machine, started, followed and stopped as a process."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from launcher.base.sweep import sweep
+from launcher.base.sweep import signal_labelled, sweep
 from launcher.follow.runtime import NotStartedError
 from launcher.job.plan import NodePlan
 from launcher.local.machine import holds_connection
@@ -15,18 +16,25 @@ from launcher.on_node.rank import die_with_parent
 
 _LABEL = "RINGMASTER_LABEL"
 """In the environment of every process of a job. It finds the last one, whatever its name or session."""
+_PIPE_BYTES = 1 << 20
+"""Of what a node prints, so much waits for the follower before its ranks do; Linux gives no more to everybody."""
 _OF_MAKE = frozenset({"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"})
 
 
 class ProcessNode:
     """A running node. The follower fills `ranks` with the process ids of the ranks' parents as they report."""
 
-    def __init__(self, plan: NodePlan, port: int, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, plan: NodePlan, port: int, process: "subprocess.Popen[bytes]", label: str) -> None:
+        """Args:
+        label: `NAME=value`, in the environment of every process of the node.
+        """
         self.plan = plan
         self.ranks: dict[int, int] = {}
         self.lost: str | None = None  # never: a process of this machine can't be lost
+        self.clock_s = 0.0
         self._port = port
         self._process = process
+        self._label = label
 
     def fileno(self) -> int:
         """Return the descriptor of the node's output."""
@@ -35,7 +43,7 @@ class ProcessNode:
 
     def read(self) -> bytes:
         """Return what the node has printed since the last call; empty at the end of its output."""
-        return os.read(self.fileno(), 1 << 16)
+        return os.read(self.fileno(), _PIPE_BYTES)
 
     def poll(self) -> int | None:
         """Return the agent's exit code (negative: signal), None while it runs."""
@@ -56,21 +64,18 @@ class ProcessNode:
         """Hand a signal to the program of every rank, or to that of one rank."""
         for rank, pid in self.ranks.items():
             if only in (None, rank):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signum)
+                signal_labelled(pid, signum, self._label)
 
     def terminate(self) -> None:
         """Ask the agent and its ranks to end."""
         self.signal_ranks(signal.SIGTERM)
-        with suppress(ProcessLookupError):
-            self._process.terminate()
+        self._process.terminate()  # does nothing to an agent that has ended
 
     def kill(self) -> None:
-        """End the agent, its ranks and their helpers at once."""
+        """End the agent, its ranks and their helpers at once; what ranks that ended have left, `sweep` finds."""
         # Every rank's parent leads a session of its own (torchrun starts it so), which its data workers share.
         for leader in (self._process.pid, *self.ranks.values()):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(leader, signal.SIGKILL)
+            signal_labelled(leader, signal.SIGKILL, self._label, group=True)
 
 
 class ProcessRuntime:
@@ -83,6 +88,7 @@ class ProcessRuntime:
         environment: the user's own, which every process inherits.
         """
         self._label = uuid.uuid4().hex
+        self._marked = f"{_LABEL}={self._label}"
         self._inherited = {key: value for key, value in environment.items() if not _private(key)}
 
     def start(self, nodes: Sequence[NodePlan], port: int) -> list[ProcessNode]:
@@ -105,12 +111,20 @@ class ProcessRuntime:
         """Return no node: a process of this machine is never out of reach."""
         return ()
 
+    def news(self) -> tuple[str, ...]:
+        """Return nothing: what there is to know of a process, the follower sees itself."""
+        return ()
+
+    def unseen(self) -> dict[str, str]:
+        """Return no node: how a process of this machine ended is always known."""
+        return {}
+
     def release(self) -> None:
         """Do nothing: the processes end with the launcher that started them."""
 
     def sweep(self) -> int:
         """Kill every process that still carries the job's label; return how many there were."""
-        return sweep(f"{_LABEL}={self._label}")
+        return sweep(self._marked)
 
     def _start(self, node: NodePlan, port: int) -> ProcessNode:
         try:
@@ -127,7 +141,10 @@ class ProcessRuntime:
         except OSError as error:
             reason = f"can't start {node.argv[0]} in {node.working_folder}: {error.strerror}"
             raise NotStartedError(node.name, reason) from error
-        return ProcessNode(node, port, process)
+        assert process.stdout is not None
+        with suppress(OSError, AttributeError):  # the system gives less, or is not Linux
+            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        return ProcessNode(node, port, process, self._marked)
 
 
 def _private(key: str) -> bool:

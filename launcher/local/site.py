@@ -3,15 +3,17 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ON_NODE, ROOT
 from launcher.follow.outcome import Outcome
 from launcher.inventory.hosts import Host
-from launcher.job.folder import JobFolder
+from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
+from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import Places, Plan, make_plan
 from launcher.job.request import Request
 from launcher.local import machine
@@ -34,6 +36,16 @@ class LocalSite:
         python = ".".join(str(part) for part in sys.version_info[:3])
         packages = [f"{name} {_version(name)}" for name in ("torch", "torchvision")]
         return ", ".join([f"Python {python}", *packages])
+
+    def newest(self, job: Earlier) -> Checkpoint:
+        """Return the newest valid checkpoint of an earlier job, which has to be here.
+
+        Raises:
+            RingmasterError: it ran on other machines, or there is no valid checkpoint.
+        """
+        if job.head:
+            raise cant_be_asked(job, "this inventory is this machine alone: give that job's INVENTORY")
+        return newest_here(job)
 
     def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
         """Plan the job on this machine's cores and GPUs.
@@ -98,11 +110,14 @@ class LocalJob:
     def __init__(self) -> None:
         self.runtime = ProcessRuntime(os.environ)
 
+    def mark_stopped(self) -> None:
+        """Do nothing: nobody else can follow a job of this machine."""
+
     def collect(self, outcome: Outcome) -> Outcome:
         """Return the outcome as it is: what the job has written is here already."""
         return outcome
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome, summary: Mapping[str, Any]) -> None:
         """Do nothing: nothing of the job is anywhere else."""
 
 

@@ -10,6 +10,7 @@ from docker.errors import APIError, NotFound
 
 from launcher.cluster.preflight.gpus import JobOnNode
 from launcher.job.container import JOB_LABEL, NODE_LABEL
+from launcher.ssh.refusals import one_line
 
 STALE_S = 120.0
 """A container that was created but not started within this time belongs to a launcher that was killed in between."""
@@ -117,6 +118,11 @@ def remove(engine: docker.DockerClient, container_id: str) -> None:
     except APIError as error:
         if error.status_code != 409:  # somebody else is removing it at this moment
             raise
+
+
+def reason(error: Exception) -> str:
+    """Return an error's words on one line: the engine's own, where it is the engine that refuses."""
+    return one_line(Exception(error.explanation) if isinstance(error, APIError) and error.explanation else error)
 
 
 def unix_time(text: str) -> float:

@@ -17,7 +17,7 @@ from launcher.cluster.transfer.file_tree import FileTree, amount, hashed_entry, 
 from launcher.on_node.tree_store import PLAIN, Entry
 
 _SETTLED_S = 2.0
-"""A file that changed this recently may change again without a new modification time."""
+"""A file that changed this recently may change again without new times: a file system's clock is coarse."""
 
 
 def list_data(path: Path, say: Callable[[str], None]) -> FileTree:
@@ -108,7 +108,7 @@ def _cache_folder() -> Path:
 
 
 class _Hashes:
-    """Hashes of files that were read before; each is valid while size, modification time and inode stay the same."""
+    """Hashes of files that were read before; each is valid while size, times and inode stay the same."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._changed = path, False
@@ -126,7 +126,8 @@ class _Hashes:
         return Entry(name, mode_of(status), status.st_size, row[1])
 
     def put(self, root: Path, entry: Entry, status: os.stat_result) -> None:
-        if entry.size == status.st_size and time.time() - status.st_mtime > _SETTLED_S:
+        changed = max(status.st_mtime, status.st_ctime)
+        if entry.size == status.st_size and time.time() - changed > _SETTLED_S:
             self._known[str(root / entry.path)] = [_marks(status), entry.sha256]
             self._changed = True
 
@@ -142,4 +143,5 @@ class _Hashes:
 
 
 def _marks(status: os.stat_result) -> list[int]:
-    return [status.st_size, status.st_mtime_ns, status.st_ino]
+    # The time of change, too: cp -p, rsync -t and touch -r set the modification time back, but can't set this one.
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]

@@ -90,7 +90,8 @@ def hashed_entry(root: Path, name: str, pace: Callable[[int], None] = lambda _: 
                 after = os.fstat(file.fileno())
         except OSError as error:
             raise unreadable(path, error) from error
-        if size == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
+        times = [(status.st_mtime_ns, status.st_ctime_ns) for status in (before, after)]
+        if size == after.st_size and times[0] == times[1]:
             return Entry(name, mode_of(after), size, digest.hexdigest())
     raise RingmasterError(f"{path}: it changes while it is read; wait until it is complete, or add it to .gitignore")
 

@@ -1,10 +1,14 @@
-"""From here to the nodes: code into a store of blobs there; data over our own line once, then from node to node."""
+"""From here to the nodes: code into a store of blobs there; data over our own line once, then from node to node.
+
+Checkpoints travel like data (`checkpoint`), at best from node to node alone.
+"""
 
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,6 +36,17 @@ _REMEDIES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """A node that has a tree."""
+
+    name: str
+    address: str
+    """What the other nodes' SSH uses for it."""
+    top: str
+    """The tree's folder there."""
+
+
 def upload_code(
     remotes: Mapping[str, Remote],
     tree: FileTree,
@@ -55,7 +70,7 @@ def upload_code(
 
     def place(remote: Remote) -> None:
         folder = job_dirs[remote.name]
-        call = _Call(remote, ("make", f"{folder}/.code", f"{folder}/{name}/code", owner_word), say)
+        call = Call(remote, ("make", f"{folder}/.code", f"{folder}/{name}/code", owner_word), say)
         missing = call.ask([block(tree.manifest)])["missing"]
         if not missing:
             return
@@ -86,38 +101,74 @@ def upload_data(
     folders = {name: f"{data_dirs[name]}/own" for name in remotes}
 
     def has(remote: Remote) -> bool:
-        return bool(_Call(remote, ("have", folders[remote.name], tree.hash), say).ask([])["complete"])
+        return bool(Call(remote, ("have", folders[remote.name], tree.hash), say).ask([])["complete"])
 
     there = on_all(remotes, has)
-    holders = [name for name in remotes if there[name]]
-    lacking = [name for name in remotes if not there[name]]
-    if lacking and not holders:
-        holders = [lacking.pop(0)]
-        on_all(
-            {holders[0]: remotes[holders[0]]},
-            lambda remote: _send_data(remote, tree, folders[remote.name], say),
-        )
-
-    def fetch(remote: Remote) -> None:
-        source = holders[lacking.index(remote.name) % len(holders)]
-        words = ("fetch", folders[remote.name], tree.hash, addresses[source], folders[source])
-        try:
-            _Call(remote, words, say).ask([block(tree.manifest), block(SOURCE.encode())])
-        except _SourceError as error:
-            say(f"{remote.name}: can't fetch the data from {source} ({error}), so it is sent there too")
-            _send_data(remote, tree, folders[remote.name], say)
-
-    if lacking:
-        on_all({name: remotes[name] for name in lacking}, fetch)
+    lacking = {name: remote for name, remote in remotes.items() if not there[name]}
+    holders = [_holder(name, tree, folders, addresses) for name in remotes if there[name]]
+    spread(lacking, tree, folders, addresses, holders, lambda: tree, say)
     return f"own/{tree.hash}/{tree.entries[0].path.partition('/')[0]}"
 
 
-def _send_data(remote: Remote, tree: FileTree, folder: str, say: Say) -> None:
-    wanted = _Call(remote, ("want", folder, tree.hash), say).ask([block(tree.manifest)])
+def spread(
+    remotes: Mapping[str, Remote],
+    tree: FileTree,
+    folders: Mapping[str, str],
+    addresses: Mapping[str, str],
+    holders: Sequence[Holder],
+    here: Callable[[], FileTree],
+    say: Say,
+    what: str = "the data",
+) -> None:
+    """Let all nodes fetch a tree from those that have it; to a node that can't do that, send it from here.
+
+    If none has it, it is sent to the first, and the others fetch it there.
+
+    Args:
+        folders: by node, in which the tree's folder is made, called by its hash.
+        addresses: by node, the name or address that the other nodes' SSH uses for it.
+        here: returns the tree as it is on this machine, where it may have to be brought first.
+        what: the tree, in a word or two.
+
+    Raises:
+        RingmasterError: it failed on a node.
+    """
+    lacking = dict(remotes)
+    if lacking and not holders:
+        first = next(iter(lacking))
+        on_all({first: lacking.pop(first)}, lambda remote: send_tree(remote, here(), folders[first], say))
+        holders = [_holder(first, tree, folders, addresses)]
+    places = {name: number for number, name in enumerate(lacking)}
+
+    def fetch(remote: Remote) -> None:
+        source = holders[places[remote.name] % len(holders)]
+        address = "" if source.name == remote.name else source.address
+        words = ("fetch", folders[remote.name], tree.hash, address, source.top)
+        try:
+            Call(remote, words, say).ask([block(tree.manifest), block(SOURCE.encode())])
+        except _SourceError as error:
+            say(f"{remote.name}: can't fetch {what} from {source.name} ({error}), so it is sent there too")
+            send_tree(remote, here(), folders[remote.name], say)
+
+    if lacking:
+        on_all(lacking, fetch)
+
+
+def _holder(name: str, tree: FileTree, folders: Mapping[str, str], addresses: Mapping[str, str]) -> Holder:
+    return Holder(name=name, address=addresses[name], top=f"{folders[name]}/{tree.hash}")
+
+
+def send_tree(remote: Remote, tree: FileTree, folder: str, say: Say) -> None:
+    """Send what a node lacks of a tree, from here.
+
+    Raises:
+        RingmasterError: it failed.
+    """
+    wanted = Call(remote, ("want", folder, tree.hash), say).ask([block(tree.manifest)])
     if not wanted["complete"]:
         feed = _Feed(remote.name, tree, say)
         pieces = feed.pieces(wanted["wanted"])
-        _Call(remote, ("take", folder, tree.hash), say).ask(chain([block(tree.manifest)], pieces), feed)
+        Call(remote, ("take", folder, tree.hash), say).ask(chain([block(tree.manifest)], pieces), feed)
 
 
 class _SourceError(Exception):
@@ -178,11 +229,11 @@ class _Feed:
             self.error = RingmasterError(f"{self._name}: {error}")
 
 
-class _Call:
-    """One call of `tree_store.py` on a node."""
+class Call:
+    """One call of a program on a node: of `tree_store.py`, or of another one that reports as it does."""
 
-    def __init__(self, remote: Remote, words: Sequence[str], say: Say) -> None:
-        self._remote, self._words, self._say = remote, words, say
+    def __init__(self, remote: Remote, words: Sequence[str], say: Say, program: str = "") -> None:
+        self._remote, self._words, self._say, self._program = remote, words, say, program
         self._lock, self._rest, self._last_line = threading.Lock(), b"", ""
         self._answer: dict[str, Any] = {}
 
@@ -193,7 +244,7 @@ class _Call:
             _SourceError: the node can't fetch from the other one.
             RingmasterError: it failed, or `feed` did.
         """
-        words = ("python3", "-IS", "-c", SOURCE, *self._words)
+        words = ("python3", "-IS", "-c", self._program or SOURCE, *self._words)
         code = self._remote.stream(words, stdin=stdin, on_output=self._hear)
         if feed is not None and feed.error is not None:
             raise feed.error

@@ -10,11 +10,13 @@ from docker.errors import DockerException
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import found_jobs
 from launcher.cluster.found_jobs import FoundJob, Part, choose_job, find_jobs, plan_of
-from tests.support.found_jobs import ENDED, FETCHED, Node, folder, job, there
+from tests.support.cluster.found_jobs import ENDED, FETCHED, Node, folder, job, there
 from tests.support.plans import cluster_plan
 
 RUNS = Part(container=there("running"), folder=folder(), now=160.0)
 GONE = Part(folder=folder(), now=100.0 + found_jobs._PLACING_S)
+PRUNED = Part(folder=folder(started=True), now=160.0)
+FAILED = Part(container=there("exited", 1, 150.0), folder=folder(started=True), now=160.0)
 PLACED = Part(folder=folder(), now=160.0)
 MADE = Part(container=there("created"), folder=folder(), now=160.0)
 
@@ -28,7 +30,12 @@ MADE = Part(container=there("created"), folder=folder(), now=160.0)
         ((Part(container=there("paused"), folder=folder()), RUNS), "frozen", True, True),
         ((Part(container=there("running")),), "running", True, True),
         ((ENDED, ENDED), "ended, not fetched", False, True),
-        ((ENDED, GONE), "ended, not fetched", False, True),
+        ((ENDED, GONE), "unknown", False, True),
+        ((FAILED, GONE), "ended, not fetched", False, True),
+        ((PRUNED, PRUNED), "unknown", False, True),
+        ((PRUNED, Part(folder=folder(stopped=True))), "ended, not fetched", False, True),
+        ((PRUNED, Part(folder=folder(collected=True, summary={"state": "unknown"}))), "unknown", False, True),
+        ((Part(container=there("created"), folder=folder(started=True), now=160.0),), "starting", False, True),
         ((PLACED, PLACED), "starting", False, True),
         ((MADE, PLACED), "starting", False, True),
         ((PLACED, GONE), "never started", False, True),
@@ -37,7 +44,9 @@ MADE = Part(container=there("created"), folder=folder(), now=160.0)
         ((FETCHED, GONE), "ended, not fetched", False, True),
         ((FETCHED, RUNS), "running", True, True),
         ((Part(folder=folder(collected=True)), FETCHED), "succeeded", False, False),
-        ((Part(folder=folder(collected=True, summary={})),), "ended", False, False),
+        ((Part(folder=folder(collected=True, summary={})),), "unknown", False, False),
+        ((Part(folder=folder(collected=True, summary=[1])),), "unknown", False, False),
+        ((Part(folder=folder(collected=True, summary={"state": "unknown"})), FETCHED), "succeeded", False, False),
     ],
 )
 def test_states(parts: tuple[Part, ...], state: str, runs: bool, is_open: bool) -> None:
@@ -46,11 +55,17 @@ def test_states(parts: tuple[Part, ...], state: str, runs: bool, is_open: bool) 
 
 
 def test_what_somebody_has_written_down_and_whether_it_ever_ran() -> None:
-    assert job(GONE, FETCHED).summary == {"state": "succeeded"}
+    assert job(GONE, FETCHED).summary == FETCHED.folder["summary"]
     assert job(GONE, ENDED).summary is None
     assert [job(part).begun for part in (ENDED, RUNS, MADE, GONE)] == [True, True, False, False]
-    signs = [{"summary": {"state": "failed"}}, {"stopped": True}, {"last": {"step": 1}}, {"last": None}]
-    assert [job(Part(folder={**GONE.folder, **sign})).begun for sign in signs] == [True, True, True, False]
+    signs = [
+        {"started": True},
+        {"summary": {"state": "failed"}},
+        {"stopped": True},
+        {"last": {"step": 1}},
+        {"last": None},
+    ]
+    assert [job(Part(folder={**GONE.folder, **sign})).begun for sign in signs] == [True, True, True, True, False]
 
 
 def test_how_old_it_is_and_how_long_it_lasted() -> None:

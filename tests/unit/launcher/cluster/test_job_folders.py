@@ -11,8 +11,8 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import job_folders
 from launcher.cluster.job_folders import ask, packed
 from launcher.ssh.connection import Finished
+from tests.support.cluster.local_remote import LocalRemote
 from tests.support.job_folder import OWNER, TOKEN
-from tests.support.local_remote import LocalRemote
 
 
 def unpacked(data: bytes) -> dict[str, tuple[bytes, int]]:

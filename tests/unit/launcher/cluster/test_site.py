@@ -1,7 +1,7 @@
 """Planning a job and placing it on its nodes: on all or on none. The nodes are folders here."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,110 +9,22 @@ from typing import Any
 import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.base.paths import ROOT
 from launcher.cluster import site as cluster_site
 from launcher.cluster.site import ClusterSite
 from launcher.cluster.transfer.data import list_data
-from launcher.image.content import trainer_hash
 from launcher.job import container
-from launcher.job.folder import JobFolder, create
+from launcher.job.folder import create
 from launcher.job.plan import Plan
-from launcher.job.program import Program, user_script
+from launcher.job.program import user_script
 from launcher.job.request import Request
-from launcher.on_node import probe
-from launcher.ssh.connection import Finished, LostError
-from tests.support.engine import FakeEngine
-from tests.support.local_remote import LocalRemote
+from launcher.ssh.connection import LostError
+from tests.support.cluster.cluster_site import BUNDLED, ID, REFERENCE, Cluster
 from tests.support.probe_answers import ANSWER
-
-ID = "sha256:" + "1" * 64
-REFERENCE = "registry.example/train@sha256:" + "2" * 64
-
-
-SOURCE = Path(probe.__file__).read_text()
-
-
-class Node(LocalRemote):
-    """A node that is this machine; its probe's answer is invented."""
-
-    def __init__(self, job_dir: Path, name: str, number: int) -> None:
-        super().__init__(job_dir, name)
-        self.data = job_dir.parent / "data"
-        self.data.mkdir()
-        self.host = replace(self.host, settings={**self.host.settings, "data_dir": str(self.data)})
-        self.before: dict[str, Callable[[], None]] = {}
-        self.after: dict[str, Callable[[], None]] = {}
-        """What happens before and after it runs a verb."""
-        self.answer: dict[str, Any] = {
-            **ANSWER,
-            "gpus": [],
-            "job_dir": {**ANSWER["job_dir"], "path": str(job_dir)},
-            "data_dir": {**ANSWER["data_dir"], "path": str(self.data)},
-            "image": {"reference": REFERENCE, "id": ID, "name": "train:local"},
-            "interfaces": [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}],
-        }
-        self.fake = FakeEngine(name)
-
-    def run(self, words: Any, **how: Any) -> Finished:
-        if words[3] == SOURCE:
-            return Finished(code=0, out=json.dumps(self.answer).encode(), err=b"")
-        self.before.get(words[4], lambda: None)()
-        done = super().run(words, **how)
-        self.after.get(words[4], lambda: None)()
-        return done
-
-    def engine(self) -> Any:
-        return _Engine(self.fake)
-
-
-class _Engine:
-    """An engine that has the image."""
-
-    def __init__(self, fake: FakeEngine) -> None:
-        self.api = fake.api
-        self.images = self
-
-    def get(self, name: str) -> Any:
-        labels = {
-            "ringmaster.trainer": trainer_hash(),
-            "ringmaster.cuda": "13.2",
-            "ringmaster.packages": json.dumps({"torch": "2.9", "torchvision": "0.24"}),
-        }
-        attrs = {"Id": ID, "Architecture": "amd64", "Config": {"Labels": labels}}
-        return type("Image", (), {"attrs": attrs})()
-
-
-class Cluster:
-    def __init__(self, top: Path) -> None:
-        self.remotes: dict[str, Any] = {}
-        for number, name in enumerate(("node1", "node2"), 1):
-            jobs = top / name / "jobs"
-            jobs.mkdir(parents=True)
-            self.remotes[name] = Node(jobs, name, number)
-        self.folder = JobFolder(path=top / "runs" / "job")
-        self.printed: list[str] = []
-
-    def site(self) -> ClusterSite:
-        hosts = [remote.host for remote in self.remotes.values()]
-        return ClusterSite(hosts, self.remotes, Path("/pins"), image=REFERENCE, say=self.printed.append)
-
-    def jobs(self) -> list[list[str]]:
-        """Return what is in each node's folder of jobs."""
-        return [
-            sorted(path.name for path in Path(remote.host.settings["job_dir"]).glob("[!.]*"))
-            for remote in self.remotes.values()
-        ]
-
-    def at(self, name: str) -> Path:
-        return Path(self.remotes[name].host.settings["job_dir"]) / "job"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
-
-
-BUNDLED = Request(program=Program(arguments=("--epochs", "1"), root=ROOT))
 
 
 def planned(cluster: Cluster, request: Request = BUNDLED) -> tuple[ClusterSite, Plan]:
@@ -155,8 +67,6 @@ def test_a_job_that_is_there_refuses_another_and_is_named(cluster: Cluster) -> N
 def place(cluster: Cluster, request: Request = BUNDLED) -> None:
     site, plan = planned(cluster, request)
     create(cluster.folder, plan)
-    (cluster.folder.checkpoints / "deep").mkdir()
-    (cluster.folder.checkpoints / "deep/step-1.pt").write_bytes(b"1")
     site.place(plan, cluster.folder, request)
 
 
@@ -168,7 +78,7 @@ def test_every_node_gets_what_belongs_in_the_jobs_folder(cluster: Cluster, tmp_p
         folder = cluster.at(name)
         assert (folder / "secrets").read_text() == "KEY=geheim\n"
         assert (folder / "secrets").stat().st_mode & 0o777 == 0o600
-        assert (folder / "run/checkpoints/deep/step-1.pt").read_bytes() == b"1"
+        assert list((folder / "run/checkpoints").iterdir()) == []
         assert Plan.from_json(json.loads((folder / "plan.json").read_text())).name == "job"
         assert "geheim" not in (folder / "plan.json").read_text()
         assert (folder / "node").read_text() == name, "which the plan calls it"
@@ -184,20 +94,6 @@ def test_if_one_node_refuses_none_keeps_anything(cluster: Cluster) -> None:
         place(cluster)
     assert raised.value.exit_code == ExitCode.USAGE
     assert cluster.jobs() == [[], ["job"]], "the other job's folder is not ours to remove"
-
-
-def test_links_among_inherited_checkpoints_stay_links(cluster: Cluster) -> None:
-    site, plan = planned(cluster)
-    create(cluster.folder, plan)
-    (cluster.folder.checkpoints / "step-1.pt").write_bytes(b"1")
-    (cluster.folder.checkpoints / "last.pt").symlink_to("step-1.pt")
-    (cluster.folder.checkpoints / "gone.pt").symlink_to("nowhere")
-    site.place(plan, cluster.folder, BUNDLED)
-    for name in cluster.remotes:
-        assert (cluster.at(name) / "run/checkpoints/last.pt").readlink() == Path("step-1.pt")
-        assert (cluster.at(name) / "run/checkpoints/gone.pt").readlink() == Path("nowhere"), (
-            "also one that leads nowhere"
-        )
 
 
 def test_a_folder_that_was_made_while_its_answer_was_lost_is_removed_too(

@@ -5,12 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,114 +14,20 @@ from launcher.base.atomic_file import write_json
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.cluster import teardown
-from launcher.cluster.found_jobs import FoundJob, Part
-from launcher.cluster.sockets import SOCKETS
 from launcher.commands import jobs
 from launcher.commands.jobs import Options
 from launcher.follow.outcome import Outcome
-from launcher.follow.summary import finish
-from launcher.inventory.hosts import Host
-from launcher.job.folder import JobFolder
-from launcher.ssh import pool
-from launcher.ssh.connection import Finished
 from launcher.ssh.refusals import State
-from tests.support.cluster_job import FAILED, SUCCEEDED, Node, Nodes
-from tests.support.found_jobs import ENDED, FETCHED, folder, job
+from tests.support.cluster.cluster_job import FAILED, STOPPED, SUCCEEDED
+from tests.support.job_commands import Cluster, asked, words
 from tests.support.plans import cluster_plan
 
 LISTENS = "0: {address}:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1\n"
 
 
-class JobNode(Node):
-    """A node that reports which processes and sockets of a job are left."""
-
-    pids = ""
-    sockets = ""
-
-    def run(self, words: Any, **how: Any) -> Finished:
-        if tuple(words) == SOCKETS:
-            return Finished(code=0, out=self.sockets.encode(), err=b"")
-        if words[3] == teardown._PROCESSES:
-            return Finished(code=0, out=self.pids.encode(), err=b"")
-        return super().run(words, **how)
-
-
-class Supervision:
-    """A stand-in for `Follower` that ends at once, with the outcome in `ends`."""
-
-    def __init__(self) -> None:
-        self.ends = SUCCEEDED
-        self.asked: list[tuple[bool, tuple[int, ...]]] = []
-        """(only_follows, signals) of each call."""
-
-    def __call__(self, *_: Any, only_follows: bool = False, received: tuple[int, ...] = ()) -> "Supervision":
-        self.asked.append((only_follows, tuple(received)))
-        return self
-
-    def run(self) -> Outcome:
-        return self.ends
-
-
-class Cluster(Nodes):
-    """Two nodes that have a job called `job`, seen from a machine that doesn't know it yet."""
-
-    kind = JobNode
-
-    def __init__(self, top: Path) -> None:
-        super().__init__(top)
-        self.missing: dict[str, Row] = {}
-        self.supervision = Supervision()
-
-    @contextmanager
-    def reached(self, _: Options) -> Iterator[Any]:
-        yield pool.Reached(remotes=dict(self.remotes), missing=dict(self.missing), pins=Path("/p"))
-
-    def age(self, seconds: float) -> None:
-        for path in self.dirs.values():
-            os.utime(path / "job/plan.json", (time.time() - seconds,) * 2)
-
-    def without_containers(self) -> None:
-        for remote in self.remotes.values():
-            remote.fake.inspected.clear()
-
-    def running(self) -> None:
-        for remote in self.remotes.values():
-            for each in remote.fake.inspected.values():
-                each["State"]["Status"] = "running"
-
-    def rename(self, address: str) -> None:
-        """Give the nodes other names and addresses in our inventory, and remove the plan's names from the nodes."""
-        self.remotes = {f"gpu{number}": each for number, each in enumerate(self.remotes.values())}
-        for name, remote in self.remotes.items():
-            remote.name, remote.host = name, Host(name=name, address=address, settings=remote.host.settings)
-            (remote.jobs / "job/node").unlink()
-            for each in remote.fake.inspected.values():
-                each["Config"]["Labels"].pop("ringmaster.node", None)
-
-    def close(self, name: str, outcome: Outcome) -> None:
-        """Have another machine fetch and close the job on one node."""
-        there = JobFolder(path=self.dirs[name] / "job")
-        finish(there, self.plan, outcome, 0.0, print)
-        (there.path / "collected").touch()
-        self.remotes[name].fake.inspected.clear()
-
-    def summary(self) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads(self.folder.summary.read_text())
-        return made
-
-
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    made = Cluster(tmp_path)
-    monkeypatch.setattr(jobs, "_nodes", made.reached)
-    monkeypatch.setattr(jobs, "RUNS", tmp_path / "runs")
-    monkeypatch.setattr(jobs, "ROOT", tmp_path)
-    monkeypatch.setattr(jobs, "Follower", made.supervision)
-    return made
-
-
-def words(capsys: pytest.CaptureFixture[str]) -> str:
-    return " ".join(capsys.readouterr().out.split())
+    return asked(tmp_path, monkeypatch)
 
 
 class TestStatus:
@@ -226,7 +128,7 @@ class TestLogs:
         for name in cluster.dirs:
             cluster.close(name, FAILED)
             (cluster.dirs[name] / "job/log").write_text(f"[0] hello from {name}\n")
-        assert jobs.logs(Options()) == ExitCode.SUCCEEDED
+        assert jobs.logs(Options()) == ExitCode.FAILED, "as it ended"
         shown = words(capsys)
         assert "hello from node1" in shown and "hello from node2" in shown
         assert "job job has ended: failed" in shown and cluster.folder.report.exists()
@@ -259,6 +161,7 @@ class TestStop:
         self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
     ) -> None:
         cluster.running()
+        cluster.supervision.ends = STOPPED
         cluster.write("node1", "checkpoints/step-1.pt", "one")
         assert jobs.stop(Options()) == ExitCode.SUCCEEDED
         assert cluster.supervision.asked == [(False, (signal.SIGTERM,))]
@@ -359,16 +262,3 @@ def test_a_jobs_processes_are_recognized_by_their_environment() -> None:
         finally:
             process.kill()
     assert found == {name: [str(process.pid).encode()], name[:-1]: []}
-
-
-def test_a_recorded_outcome_wins() -> None:
-    told = {"state": "succeeded", "exit_code": 0, "failure": None}
-    assert jobs._known(job(Part(folder=folder(collected=True, summary=told)), ENDED), FAILED) == SUCCEEDED
-    assert jobs._known(job(ENDED, ENDED), FAILED) == FAILED
-
-
-@pytest.mark.parametrize("summary", [{"state": "succeeded"}, {**{"state": "x", "failure": None}, "exit_code": 77}, [1]])
-def test_a_broken_summary_changes_nothing(summary: Any) -> None:
-    found: FoundJob = job(Part(folder=folder(collected=True, summary=summary)))
-    assert jobs._known(found, FAILED) == FAILED
-    assert jobs._known(job(FETCHED), FAILED) == FAILED

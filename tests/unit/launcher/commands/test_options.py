@@ -18,6 +18,8 @@ STYLE = "import argparse\nargparse.ArgumentParser().add_argument('--local_rank')
 def from_job(tmp_path: Path) -> Earlier:
     (tmp_path / "script.py").write_text(STYLE)
     return Earlier(
+        given="RESUME=job",
+        stored={},
         folder=JobFolder(path=tmp_path),
         script=str(tmp_path / "script.py"),
         arguments=("--lr", "a b"),

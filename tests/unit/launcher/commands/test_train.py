@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from launcher.follow.outcome import Outcome
 from launcher.follow.runtime import NotStartedError
 from launcher.job.folder import JobFolder, create
 from launcher.job.plan import Plan
-from tests.support.cluster_job import FAILED, SUCCEEDED, Nodes
+from tests.support.cluster.cluster_job import FAILED, SUCCEEDED, UNKNOWN, Nodes
 from tests.support.plans import cluster_plan
 
 NEVER = replace(FAILED, exit_code=ExitCode.NOT_STARTED, started=False)
@@ -37,6 +37,8 @@ class Job:
     survives: bool = True
     clock_s: float = 0.0
     told: list[str] = field(default_factory=list)
+    record: Mapping[str, Any] | None = None
+    """The summary that its nodes got."""
     ignored: set[Any] = field(default_factory=set)
     """The signal handlers while it is finished."""
 
@@ -58,11 +60,15 @@ class Job:
         self.told.append("run")
         return _given(self.ends)
 
+    def mark_stopped(self) -> None:
+        self.told.append("mark")
+
     def collect(self, outcome: Outcome) -> Outcome:
         self.told.append("collect")
         return _given(self.collects or outcome)
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome, summary: Mapping[str, Any]) -> None:
+        self.record = summary
         written = "with" if self.folder.summary.exists() else "without"
         self.told.append(f"close {outcome.state}{'' if outcome.started else ', never ran'}, {written} summary")
         self.ignored = {signal.getsignal(each) for each in HEARD}
@@ -79,7 +85,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     plan = cluster_plan(2, name="job")
     made = Job(folder=JobFolder(path=tmp_path / "job"), plan=plan)
     create(made.folder, plan)
-    monkeypatch.setattr(train, "Follower", lambda *_: made)
+    monkeypatch.setattr(train, "Follower", lambda *_, on_stop: made)
     before = {each: signal.getsignal(each) for each in HEARD}
     yield made
     for each, handler in before.items():
@@ -122,6 +128,15 @@ def test_a_failure_is_shown_with_the_place_of_its_log(job: Job, capsys: pytest.C
     assert carry_out(job) == ExitCode.FAILED
     assert "node1 rank 0" in capsys.readouterr().out
     assert summary(job)["failure"]["reason"] == "boom"
+
+
+def test_an_end_that_nobody_saw_is_said_in_one_line(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.ends = UNKNOWN
+    assert carry_out(job) == ExitCode.CLUSTER
+    said = capsys.readouterr().out
+    assert "nobody knows how the job ended (gone); its logs and checkpoints, as far as they came: " in said
+    assert "FAILED" not in said
+    assert (summary(job)["state"], summary(job)["exit_code"]) == ("unknown", 4)
 
 
 def test_a_job_that_never_ran_leaves_nothing_on_its_nodes(job: Job) -> None:
@@ -179,6 +194,7 @@ def test_a_disk_that_refuses_the_summary_does_not_change_the_outcome(
         path.mkdir()
     assert carry_out(job) == ExitCode.SUCCEEDED
     assert job.told[-1].startswith("close succeeded")
+    assert job.record and job.record["state"] == "succeeded", "the nodes keep it all the same"
     assert "can't be written" in capsys.readouterr().out
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.job import folder as job
-from tests.support.plans import facts, plan_for, request
+from tests.support.plans import cluster_plan, facts, plan_for, request
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".x", "-x", "latest", "x" * 101, "a\nb", " ", "_x"])
@@ -47,65 +47,56 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         job.create(job.choose(tmp_path / "runs", ""), plan_for(facts(1)))
 
 
-class TestResume:
-    def earlier(self, runs: Path) -> job.JobFolder:
-        folder = job.choose(runs, "one")
-        job.create(folder, plan_for(facts(1), request("--lr", "ü", data=Path("/d"))))
-        return folder
+def test_what_cannot_be_filled_leaves_no_half_job(tmp_path: Path) -> None:
+    def full(folder: job.JobFolder) -> None:
+        assert folder.checkpoints.is_dir()
+        raise OSError(28, "No space left on device")
 
-    def test_script_arguments_and_checkpoints_are_inherited(self, tmp_path: Path) -> None:
-        first = self.earlier(tmp_path)
-        (first.checkpoints / "step-1.pt").write_bytes(b"1")
-        (first.checkpoints / "step-2.pt.bad").write_bytes(b"2")
+    job.create(job.choose(tmp_path, "one"), plan_for(facts(1)))
+    second = job.choose(tmp_path, "two")
+    with pytest.raises(RingmasterError, match="No space left") as raised:
+        job.create(second, plan_for(facts(1)), fill=full)
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
+    assert not second.path.exists()
+    assert (tmp_path / "latest").readlink() == Path("one")
+
+
+class TestResume:
+    def test_script_arguments_and_data_are_those_of_the_earlier_job(self, tmp_path: Path) -> None:
+        plan = plan_for(facts(1), request("--lr", "ü", data=Path("/d")))
+        job.create(job.choose(tmp_path, "one"), plan)
         earlier = job.earlier(tmp_path, "latest")
         assert (earlier.script, earlier.arguments, earlier.data) == (None, ("--lr", "ü"), "/d")
-        second = job.choose(tmp_path, "two")
-        job.create(second, plan_for(facts(1)))
-        job.inherit_checkpoints(earlier.folder, second, linked=True)
-        assert [path.name for path in second.checkpoints.iterdir()] == ["step-1.pt"]
-        assert (second.checkpoints / "step-1.pt").samefile(first.checkpoints / "step-1.pt")
+        assert (earlier.folder.name, earlier.head) == ("one", ""), "its checkpoints are here"
 
-    def test_a_script_that_writes_in_place_does_not_reach_the_earlier_job(self, tmp_path: Path) -> None:
-        first = self.earlier(tmp_path)
-        (first.checkpoints / "last.pt").write_bytes(b"1")
-        second = job.choose(tmp_path, "two")
-        job.create(second, plan_for(facts(1)))
-        job.inherit_checkpoints(first, second, linked=False)
-        (second.checkpoints / "last.pt").write_bytes(b"2")
-        assert (first.checkpoints / "last.pt").read_bytes() == b"1"
-
-    def test_a_link_that_points_nowhere_is_taken_along(self, tmp_path: Path) -> None:
-        first = self.earlier(tmp_path)
-        (first.checkpoints / "last.pt").symlink_to("gone.pt")
-        second = job.choose(tmp_path, "two")
-        job.create(second, plan_for(facts(1)), inherits=first)
-        assert (second.checkpoints / "last.pt").readlink() == Path("gone.pt")
-
-    def test_a_failed_copy_leaves_no_half_job(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        first = self.earlier(tmp_path)
-
-        def full(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(job.shutil, "copytree", full)
-        second = job.choose(tmp_path, "two")
-        with pytest.raises(RingmasterError, match="No space left") as raised:
-            job.create(second, plan_for(facts(1)), inherits=first)
-        assert raised.value.exit_code == ExitCode.NOT_STARTED
-        assert not second.path.exists()
-        assert (tmp_path / "latest").readlink() == Path("one")
+    def test_of_a_job_on_a_cluster_the_first_node_has_the_checkpoints_unless_the_copy_is_named(
+        self, tmp_path: Path
+    ) -> None:
+        job.create(job.choose(tmp_path, "one"), cluster_plan(2))
+        earlier = job.earlier(tmp_path, "one")
+        assert (earlier.head, earlier.address) == ("node1", "10.0.0.1")
+        named = job.earlier(tmp_path, str(tmp_path / "one"))
+        assert (named.folder.name, named.head) == ("one", "")
 
     def test_no_such_job(self, tmp_path: Path) -> None:
-        for name in ("none", "../x", "latest"):
+        for name in ("none", "latest"):
             with pytest.raises(RingmasterError, match=f"no such job here; .*make logs NAME={name} fetches") as raised:
                 job.earlier(tmp_path, name)
             assert raised.value.exit_code == ExitCode.USAGE
 
-    def test_nothing_to_continue_from_is_never_a_start_from_scratch(self, tmp_path: Path) -> None:
-        (self.earlier(tmp_path).checkpoints / "step-2.pt.bad").write_bytes(b"2")
-        with pytest.raises(RingmasterError, match=r"no valid checkpoint; .*make logs NAME=one fetches them") as raised:
+    def test_no_such_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        for name in ("../x", str(tmp_path / "empty")):
+            with pytest.raises(RingmasterError, match="no such folder of a job") as raised:
+                job.earlier(tmp_path, name)
+            assert raised.value.exit_code == ExitCode.USAGE
+
+    @pytest.mark.parametrize("content", ["", "{}", '{"nodes": []}', "[]"])
+    def test_a_plan_that_is_none(self, tmp_path: Path, content: str) -> None:
+        job.create(job.choose(tmp_path, "one"), plan_for(facts(1)))
+        (tmp_path / "one" / "plan.json").write_text(content)
+        with pytest.raises(RingmasterError, match=r"RESUME=one: .*plan\.json can't be used"):
             job.earlier(tmp_path, "one")
-        assert raised.value.exit_code == ExitCode.CLUSTER
 
 
 def test_a_job_that_never_started_leaves_no_trace(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from launcher.cluster.engine import containers
 from launcher.cluster.engine.containers import STALE_S, JobContainer, in_the_way, parse, unix_time
 from launcher.cluster.preflight.gpus import JobOnNode
-from tests.support.engine import MOMENT, FakeEngine, job_container, refusal
+from tests.support.cluster.engine import MOMENT, FakeEngine, job_container, refusal
 
 
 def test_what_inspect_says_is_read() -> None:

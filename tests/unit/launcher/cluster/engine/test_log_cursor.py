@@ -1,43 +1,67 @@
-"""A container's log: every line once and in order, however often the connection breaks."""
+"""A container's log: every line once and in order, however often the connection breaks, whatever the node's clock says.
 
+Before lines were found by their place, the first test below lost lines whenever the clock was set back.
+"""
+
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from docker.errors import NotFound
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from launcher.cluster.engine.containers import unix_time
+from launcher.cluster.engine import log_cursor
 from launcher.cluster.engine.log_cursor import LogCursor
 from launcher.ssh.connection import Trouble
-from tests.support.engine import MOMENT, stamp
+from tests.support.cluster.engine import stamp
 
 BREAKS: tuple[BaseException | None, ...] = (None, ConnectionResetError("reset"), EOFError(), struct.error("4 bytes"))
 """How the SDK ends a stream: as if the container had ended, with an error, or inside a piece's header."""
+TORN = b"Error grabbing logs: invalid character '\\x00' looking for beginning of value\n"
 
 
-class PrintedSoFar:
-    """An engine that has a container's lines: `(stamp, text)`, oldest first."""
+class Printing:
+    """An engine with a container that prints while it is asked, and whose log can be torn, over a line that breaks."""
 
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, bytes]] = []
+    def __init__(self, lines: Sequence[bytes], *, prints: Sequence[int] = (), tear: int | None = None) -> None:
+        """Args:
+        lines: all that it will print, each with its time stamp.
+        prints: how many lines it prints before each answer; when they are used up, all the rest.
+        tear: the log can't be read past this line from its beginning.
+        """
+        self.lines = lines
+        self.printed = 0
         self.passes = 1 << 30
+        """How many pieces the connection still lets pass."""
         self.ends: BaseException | None = None
-        self.calls: list[dict[str, Any]] = []
+        self.asked: list[int | str] = []
+        self._prints = iter(prints)
+        self._tear = tear
+        self._word = TORN
 
     @property
-    def api(self) -> "PrintedSoFar":
+    def api(self) -> "Printing":
         return self
 
-    def logs(self, container: str, *, since: int = 0, timestamps: bool, follow: bool, **how: Any) -> Iterator[bytes]:
-        assert timestamps and follow and how == {"stdout": True, "stderr": True, "stream": True}
-        self.calls.append({"container": container, "since": since})
-        lines_since = [(at, text) for at, text in self.lines if unix_time(at) >= since]
-        for at, text in lines_since[: self.passes]:
-            yield at.encode() + b" " + text
-        if self.ends:
+    def logs(self, container: str, *, tail: int | str, follow: bool, **how: Any) -> Iterator[bytes]:
+        assert how == {"stdout": True, "stderr": True, "stream": True, "timestamps": True}, "no time is asked for"
+        self.asked.append(tail)
+        if self.passes <= 0:
+            raise ConnectionResetError("closed")
+        self.printed = min(len(self.lines), self.printed + next(self._prints, 1 << 30))
+        first = max(0, self.printed - tail) if isinstance(tail, int) else 0
+        for number in range(first, self.printed):
+            if self._tear is not None and first < self._tear == number:
+                yield self._word
+                return
+            if self.passes <= 0:
+                break
+            self.passes -= 1
+            yield self.lines[number]
+        if self.passes <= 0 and self.ends is not None:
             raise self.ends
 
 
@@ -51,52 +75,124 @@ def follow(cursor: LogCursor, engine: Any) -> list[bytes]:
     return texts
 
 
-# Nanoseconds after MOMENT: few, so that many lines have the same stamp, and some of them are in the next second.
-STEPS = st.lists(st.sampled_from([0, 0, 0, 1, 499_999_999, 1_000_000_000]), max_size=30)
-LATE = st.lists(st.sampled_from([0, 0, 0, 1, 900_000_000, 1_999_999_999]), min_size=30, max_size=30)
-"""By how many nanoseconds a line's stamp may be older than those before it: two streams are written side by side."""
-CONNECTIONS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.sampled_from(BREAKS)), max_size=8)
+def to_the_end(cursor: LogCursor, engine: Printing) -> list[bytes]:
+    """Follow over a line that no longer breaks, until all is printed and nothing new comes."""
+    texts: list[bytes] = []
+    engine.passes = 1 << 30
+    while True:
+        texts += (more := follow(cursor, engine))
+        if not more and engine.printed == len(engine.lines):
+            return [*texts, *cursor.rest(engine, "c")]  # type: ignore[arg-type]
 
 
-def nanoseconds(passed: int) -> str:
-    seconds, rest = divmod(passed, 1_000_000_000)
-    return f"{stamp(seconds)[:19]}.{rest:09d}Z"
+def line(at: float, text: str) -> bytes:
+    return f"{stamp(at)} {text}\n".encode()
 
 
-@given(STEPS, LATE, CONNECTIONS, st.booleans())
+CLOCK = st.lists(st.sampled_from([0.0, 0.0, 0.001, 1.0, 7.0, -5.0, -3600.0, 3600.0]), max_size=40)
+"""How far the node's clock goes, or is set, from one line to the next."""
+CONNECTIONS = st.lists(st.tuples(st.integers(0, 25), st.sampled_from(BREAKS)), max_size=8)
+"""How many pieces each connection lets pass, and how it ends."""
+PRINTS = st.lists(st.integers(0, 12), max_size=20)
+
+
+@given(CLOCK, CONNECTIONS, PRINTS)
+@example([1.0] * 4 + [-3600.0] + [1.0] * 4, [(5, BREAKS[1])], [5])
 def test_each_line_comes_once_and_in_order(
-    steps: list[int], late: list[int], connections: list[tuple[int, int, BaseException | None]], alike: bool
+    clock: list[float], connections: list[tuple[int, BaseException | None]], prints: list[int]
 ) -> None:
-    moments = [2_000_000_000 + sum(steps[: number + 1]) - late[number] for number in range(len(steps))]
-    texts = [b"same\n" if alike else b"line %d\n" % number for number in range(len(steps))]
-    lines = [(nanoseconds(moment), text) for moment, text in zip(moments, texts, strict=True)]
-    engine, cursor, texts = PrintedSoFar(), LogCursor(), []
-    for printed, passes, ends in [*connections, (len(lines), 1 << 30, None)]:
-        engine.lines = lines[: len(engine.lines) + printed]
-        engine.passes, engine.ends = passes, ends
+    moments = itertools.accumulate(clock, initial=5000.0)
+    lines = [line(at, f"line {number}") for number, at in enumerate(moments)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_cursor, "_KEPT", 3)
+        patch.setattr(log_cursor, "_SIZES", (6, 12, None))
+        engine, cursor, texts = Printing(lines, prints=prints), LogCursor(), []
+        for engine.passes, engine.ends in connections:
+            texts += follow(cursor, engine)
+        texts += to_the_end(cursor, engine)
+        assert texts == [b"line %d\n" % number for number in range(len(lines))]
+        assert not cursor.torn
+        assert len(cursor._heard) <= 200
+
+
+@given(st.integers(0, 30), CONNECTIONS, PRINTS)
+def test_lines_alike_come_as_often_as_they_were_printed(
+    count: int, connections: list[tuple[int, BaseException | None]], prints: list[int]
+) -> None:
+    engine, cursor, texts = Printing([line(0, "same")] * count, prints=prints), LogCursor(), []
+    for engine.passes, engine.ends in connections:
         texts += follow(cursor, engine)
-    assert texts == [text for _, text in lines]
+    assert texts + to_the_end(cursor, engine) == [b"same\n"] * count
 
 
-def test_what_was_seen_long_ago_is_not_asked_for_again() -> None:
-    engine, cursor = PrintedSoFar(), LogCursor()
-    engine.lines = [(nanoseconds(0), b"a\n"), (nanoseconds(90_500_000_000), b"b\n")]
-    assert follow(cursor, engine) == [b"a\n", b"b\n"]
+@given(st.integers(1, 60), st.integers(1, 60), CONNECTIONS, PRINTS, st.booleans())
+def test_a_torn_log_is_read_on_behind_the_tear(
+    count: int, tear: int, connections: list[tuple[int, BaseException | None]], prints: list[int], says_so: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_cursor, "_KEPT", 3)
+        patch.setattr(log_cursor, "_SIZES", (6, 12, None))
+        lines = [line(number, f"line {number}") for number in range(count)]
+        engine, cursor, texts = Printing(lines, prints=prints, tear=tear), LogCursor(), []
+        engine._word = TORN if says_so else b""
+        for engine.passes, engine.ends in connections:
+            texts += follow(cursor, engine)
+        texts += to_the_end(cursor, engine)
+    numbers = [int(text.split()[1]) for text in texts if text.startswith(b"line")]
+    assert numbers == sorted(set(numbers)), "none twice, all in order"
+    lost = set(range(count)) - set(numbers)
+    assert cursor.torn or not lost, "that lines are missing is known"
+    assert count - 1 in numbers, "the last words are heard"
+    assert texts.count(TORN) <= 1, "the engine's own word is passed on once"
+
+
+def test_what_was_heard_long_ago_is_not_asked_for_again() -> None:
+    engine, cursor = Printing([line(number, "x") for number in range(4200)], prints=[4000, 0, 100]), LogCursor()
+    assert len(follow(cursor, engine)) == 4000
+    assert len(follow(cursor, engine)) == 200
+    assert engine.asked == ["all", 1, 400, 400]
+
+
+def test_what_was_printed_in_a_long_break_is_looked_for_further_and_further_back() -> None:
+    engine, cursor = Printing([line(number, "x") for number in range(9000)], prints=[1000, 8000]), LogCursor()
+    assert len(follow(cursor, engine)) == 1000
+    assert len(follow(cursor, engine)) == 8000
+    assert engine.asked == ["all", 1, 400, 3200, 25600, 400]
+
+
+def test_a_log_that_somebody_empties_is_followed_from_its_new_beginning() -> None:
+    engine, cursor = Printing([line(number, f"{number}") for number in range(6)], prints=[3, 0, 0, 0]), LogCursor()
+    assert follow(cursor, engine) == [b"0\n", b"1\n", b"2\n"]
+    engine.lines, engine.printed = engine.lines[3:], 0
     assert follow(cursor, engine) == []
-    assert [each["since"] for each in engine.calls] == [0, int(MOMENT) + 88], "a little earlier than the last"
+    assert cursor.torn
+    assert to_the_end(cursor, engine) == [b"3\n", b"4\n", b"5\n"]
+
+
+def test_a_file_that_somebody_cuts_is_followed_from_the_cut() -> None:
+    engine, cursor = Printing([line(number, f"{number}") for number in range(6)], prints=[3]), LogCursor()
+    assert follow(cursor, engine) == [b"0\n", b"1\n", b"2\n"]
+    engine.lines, engine.printed = engine.lines[4:], 0
+    assert to_the_end(cursor, engine) == [b"4\n", b"5\n"]
+    assert cursor.torn
+
+
+def test_a_line_without_time_stamp_is_passed_on_as_it_is() -> None:
+    engine, cursor = Printing([line(0, "a"), TORN[:-1], line(1, "b"), TORN[:-1]]), LogCursor()
+    assert follow(cursor, engine) == [b"a\n", TORN, b"b\n"]
+    assert cursor.torn
 
 
 def test_a_line_keeps_what_looks_like_a_stamp() -> None:
-    engine = PrintedSoFar()
-    engine.lines = [(nanoseconds(0), b"2020-01-01T00:00:00.000000000Z a b\n"), (nanoseconds(1), b"no newline")]
-    assert follow(LogCursor(), engine) == [text for _, text in engine.lines]
+    engine = Printing([line(0, "2020-01-01T00:00:00.000000000Z a b"), line(1, "no newline")[:-1]])
+    assert follow(LogCursor(), engine) == [b"2020-01-01T00:00:00.000000000Z a b\n", b"no newline"]
 
 
 def test_a_container_that_is_gone_is_for_the_caller_to_judge() -> None:
-    class Gone(PrintedSoFar):
+    class Gone(Printing):
         def logs(self, *_: Any, **__: Any) -> Any:
             raise NotFound("gone")
 
-    gone: Any = Gone()
+    gone: Any = Gone([])
     with pytest.raises(NotFound):
         list(LogCursor().follow(gone, "c"))

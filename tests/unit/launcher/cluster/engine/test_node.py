@@ -18,10 +18,10 @@ from launcher.cluster.engine import node as docker_node
 from launcher.cluster.engine.node import _KILL, _RANK_COMMAND, DockerNode, _memory
 from launcher.cluster.sockets import SOCKETS, has_socket
 from launcher.inventory.hosts import Host
-from launcher.job.plan import NodePlan
 from launcher.ssh.connection import Trouble
-from tests.support.engine import refusal, stamp
-from tests.support.live_engine import FakeRemote, LiveEngine, until
+from tests.support.cluster.engine import refusal, stamp
+from tests.support.cluster.followed_node import Followed
+from tests.support.cluster.live_engine import FakeRemote, LiveEngine, until
 from tests.support.plans import cluster_plan
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -29,55 +29,6 @@ TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retr
    1: 0A00000A:9C40 0B00000A:743C 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1
    2: 0A00000A:9C41 0B00000A:753C 06 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 20 4 30 10 -1
 """
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docker_node, "_HEARTBEAT_S", 0.02)
-    monkeypatch.setattr(docker_node, "_AGAIN_S", 0.02)
-
-
-@pytest.fixture
-def nodes() -> Iterator[list[DockerNode]]:
-    """The nodes that a test follows; released at its end, so that no thread outlives it."""
-    followed: list[DockerNode] = []
-    yield followed
-    for node in followed:
-        node.release()
-
-
-class Followed:
-    """A node, its fakes, and what was read from it."""
-
-    def __init__(
-        self,
-        nodes: list[DockerNode],
-        *lines: str,
-        plan: NodePlan | None = None,
-        name: str = "node1",
-        engine: LiveEngine | None = None,
-    ) -> None:
-        self.engine = engine or LiveEngine()
-        self.remote = FakeRemote(self.engine, name)
-        self.container = self.engine.run(*lines)
-        self.node = DockerNode(
-            plan or cluster_plan(1).nodes[0],
-            self.remote,  # type: ignore[arg-type]
-            self.container,
-            29500,
-            Path("/pins"),
-        )
-        nodes.append(self.node)
-
-    def rest(self) -> bytes:
-        """Return everything that it still prints."""
-        output = b""
-        while data := self.node.read():
-            output += data
-        return output
-
-    def calls(self, verb: str) -> list[tuple[str, ...]]:
-        return [words for words in self.engine.calls if words[0] == verb]
 
 
 @pytest.mark.parametrize(
@@ -153,9 +104,9 @@ def test_what_is_printed_last_while_the_stream_is_broken_is_heard(nodes: list[Do
     class Breaks(LiveEngine):
         broken = False
 
-        def logs(self, container: str, *, since: int = 0, **how: Any) -> Iterator[bytes]:
+        def logs(self, container: str, *, tail: int | str, follow: bool, **how: Any) -> Iterator[bytes]:
             if self.broken:
-                yield from super().logs(container, since=since, **how)
+                yield from super().logs(container, tail=tail, follow=follow, **how)
                 return
             self.broken = True
             yield f"{stamp(0)} ".encode() + self.lines[0] + b"\n"
@@ -259,6 +210,11 @@ class TestTheScriptThatSignals:
         one, other = start(), start()
         self.signal(f"python -IS {tmp_path / 'rank.py'}", [one, other], other.pid)
         assert (other.wait(20), one.poll()) == (42, None)
+
+    def test_a_number_that_now_belongs_to_another_process_is_left_alone(self, tmp_path: Path, start: Any) -> None:
+        rank, another = start(), start("more")
+        self.signal(f"python -IS {tmp_path / 'rank.py'}", [rank, another], another.pid, rank.pid)
+        assert (rank.wait(20), another.poll()) == (42, None)
 
     def test_where_there_is_none_nothing_happens(self, tmp_path: Path) -> None:
         self.signal(f"python -IS {tmp_path / 'none.py'}", [])

@@ -1,90 +1,21 @@
 """Containers on all nodes or on none; the engines are fakes."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from docker.errors import ImageNotFound
 from requests import ReadTimeout
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster.engine import node as docker_node
 from launcher.cluster.engine import runtime as docker_runtime
-from launcher.cluster.engine.runtime import DockerRuntime
-from launcher.cluster.sockets import SOCKETS
 from launcher.follow.runtime import NotStartedError
-from launcher.job.plan import Plan
-from launcher.ssh.connection import Finished, LostError
-from tests.support.engine import refusal
-from tests.support.live_engine import FakeRemote, LiveEngine, until
+from launcher.ssh.connection import LostError
+from tests.support.cluster.cluster_runtime import Cluster
+from tests.support.cluster.engine import refusal
+from tests.support.cluster.live_engine import FakeRemote, until
 from tests.support.plans import cluster_plan
 
-PINS = Path("/pins")
-
-
-class Reached(FakeRemote):
-    """A connection that also runs programs."""
-
-    alive = True
-
-    def __init__(self, name: str) -> None:
-        engine = LiveEngine(name)
-        engine.lines, engine.connected = [], True
-        super().__init__(engine, name)
-        self.fake = engine
-        self.answers: Callable[[Sequence[str]], int] = lambda words: 0
-
-    def run(self, words: Sequence[str], *, limit_s: float) -> Finished:
-        if tuple(words) == SOCKETS:
-            return super().run(words, limit_s=limit_s)
-        return Finished(code=self.answers(words), out=b"", err=b"")
-
-
-class Cluster:
-    """Two nodes, and a job for them."""
-
-    def __init__(self) -> None:
-        self.plan: Plan = cluster_plan(2)
-        self.remotes = {name: Reached(name) for name in ("node1", "node2")}
-        self.runtimes: list[DockerRuntime] = []
-
-    @property
-    def engines(self) -> list[LiveEngine]:
-        return [remote.fake for remote in self.remotes.values()]
-
-    @property
-    def jobs(self) -> list[list[str]]:
-        """The jobs that have containers, node by node."""
-        return [engine.containers_of for engine in self.engines]
-
-    @property
-    def running(self) -> list[list[str]]:
-        """The jobs whose containers run, node by node."""
-        return [
-            [
-                each["Config"]["Labels"]["ringmaster.job"]
-                for each in engine.inspected.values()
-                if each["State"]["Status"] == "running"
-            ]
-            for engine in self.engines
-        ]
-
-    def runtime(self, *, attach: bool = False, remotes: Mapping[str, Any] | None = None) -> DockerRuntime:
-        self.runtimes.append(DockerRuntime(self.plan, remotes or self.remotes, PINS, attach=attach))  # type: ignore[arg-type]
-        return self.runtimes[-1]
-
-    def start(self, runtime: DockerRuntime) -> Any:
-        return runtime.start(self.plan.nodes, self.plan.port)
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    for runtime in cluster.runtimes:
-        runtime.release()  # no thread outlives its test
+BOTH = ("node1", "node2")
 
 
 def test_every_container_is_made_before_the_first_one_starts(cluster: Cluster) -> None:
@@ -207,7 +138,7 @@ def test_two_jobs_share_a_node_with_gpus_of_their_own(cluster: Cluster) -> None:
     assert cluster.jobs == [["first", "job"], ["job"]]
     runtime.sweep()
     assert cluster.running == [["first"], []]
-    assert runtime.remove() == []
+    assert runtime.remove(BOTH) == []
     assert cluster.jobs == [["first"], []]
 
 
@@ -249,7 +180,7 @@ def test_what_was_made_and_never_started_is_not_followed_and_is_removed(cluster:
     runtime = cluster.runtime(attach=True)
     assert [node.plan.name for node in cluster.start(runtime)] == ["node1"]
     runtime.sweep()
-    assert runtime.remove() == []
+    assert runtime.remove(BOTH) == []
     assert cluster.jobs == [[], []]
 
 
@@ -260,7 +191,7 @@ def test_the_sweep_takes_only_what_is_the_jobs_own(cluster: Cluster) -> None:
     cluster.engines[1].put("job")
     assert runtime.sweep() == 0
     assert cluster.running == [["other"], []]
-    assert runtime.remove() == []
+    assert runtime.remove(BOTH) == []
     assert cluster.jobs == [["other"], []]
 
 
@@ -276,10 +207,10 @@ def test_what_is_frozen_is_ended_too(cluster: Cluster) -> None:
 def test_a_container_that_somebody_removed_is_told(cluster: Cluster) -> None:
     runtime = cluster.runtime()
     nodes = cluster.start(runtime)
-    assert not runtime.gone
+    assert runtime.unseen() == {}
     cluster.engines[1].inspected.clear()
     until(lambda: nodes[1].poll() is not None)
-    assert runtime.gone
+    assert runtime.unseen() == {"node2": "container gone"}
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -290,9 +221,9 @@ def test_where_nothing_could_be_removed_is_told_by_the_plans_name(cluster: Clust
     cluster.engines[1].put("job")
     runtime = cluster.runtime(attach=True)
     cluster.engines[1].refuses["remove"] = refusal(500, "device busy")
-    assert runtime.remove() == ["node2"]
+    assert runtime.remove(BOTH) == ["node2"]
     cluster.remotes["node1"].cut = True
-    assert runtime.remove() == ["node1", "node2"]
+    assert runtime.remove(BOTH) == ["node1", "node2"]
     assert cluster.jobs == [[], ["job"]]
 
 
@@ -306,7 +237,7 @@ def test_the_sweep_goes_by_the_connection_as_it_is_now(cluster: Cluster) -> None
     assert runtime.remotes()["node1"] is new
     runtime.sweep()
     assert cluster.running == [[], []]
-    assert runtime.remove() == []
+    assert runtime.remove(BOTH) == []
     assert cluster.jobs == [[], []]
 
 
@@ -316,54 +247,3 @@ def test_a_node_out_of_reach_does_not_keep_the_others_from_being_swept(cluster: 
     cluster.remotes["node1"].cut = True
     runtime.sweep()
     assert cluster.running == [["job"], []]
-
-
-class TestLost:
-    """A node that we can't reach is lost once another node can't reach it either."""
-
-    @pytest.fixture(autouse=True)
-    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(docker_runtime, "_PEERS_S", 0.0)
-        monkeypatch.setattr(docker_node, "_HEARTBEAT_S", 0.02)
-        monkeypatch.setattr(docker_node, "open_all", lambda hosts, pins: ({}, {}))
-
-    def away(self, cluster: Cluster, answer: int) -> tuple[DockerRuntime, Any, list[Sequence[str]]]:
-        """Cut node2 off; return the commands that node1 runs."""
-        commands: list[Sequence[str]] = []
-        heard = threading.Event()
-
-        def answers(words: Sequence[str]) -> int:
-            commands.append(words)
-            heard.set()
-            return answer
-
-        cluster.remotes["node1"].answers = answers
-        runtime = cluster.runtime()
-        nodes = cluster.start(runtime)
-        cluster.remotes["node2"].cut = True
-        until(lambda: runtime.watch() == ["node2"])
-        until(lambda: runtime.watch() is not None and heard.is_set())
-        return runtime, nodes, commands
-
-    def test_no_peer_reaches_it(self, cluster: Cluster) -> None:
-        runtime, nodes, commands = self.away(cluster, 1)
-        until(lambda: nodes[1].lost)
-        assert nodes[1].lost.endswith("and node1 can't reach it either")
-        assert nodes[0].lost is None
-        assert list(commands[0][-2:]) == ["10.0.0.2", "22"]
-        assert runtime.watch() == ["node2"], "it does not answer again by being lost"
-
-    @pytest.mark.parametrize("answer", [0, 127])
-    def test_only_our_own_link_is_broken(self, cluster: Cluster, answer: int) -> None:
-        runtime, nodes, _ = self.away(cluster, answer)
-        until(lambda: not runtime._asking)  # the answer has arrived
-        assert nodes[1].lost is None
-        assert runtime.watch() == ["node2"]
-
-    def test_if_none_is_reached_it_is_our_own_network(self, cluster: Cluster) -> None:
-        runtime = cluster.runtime()
-        nodes = cluster.start(runtime)
-        for remote in cluster.remotes.values():
-            remote.cut = True
-        until(lambda: runtime.watch() == ["node1", "node2"])
-        assert [node.lost for node in nodes] == [None, None]

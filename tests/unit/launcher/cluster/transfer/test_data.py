@@ -7,6 +7,7 @@ import pytest
 
 from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import data as data_tree
+from launcher.cluster.transfer import file_tree
 from launcher.cluster.transfer.file_tree import FileTree
 from launcher.on_node.tree_store import parse
 
@@ -14,12 +15,13 @@ from launcher.on_node.tree_store import parse
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(data_tree, "_SETTLED_S", -1.0)
     return tmp_path / "cache/ringmaster/hashes.json"
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A folder whose files have not changed for a long time."""
+    """A folder of files, all of the same time."""
     folder = tmp_path / "set"
     for name in ("a", "sub/b", ".git/kept", "sub/x.pyc"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -93,17 +95,61 @@ def test_a_file_is_read_once_as_long_as_it_is_the_same(data: Path, read: list[st
     (data / "new").replace(data / "sub/b")  # another file with the same time
     (data / ".git/kept").chmod(0o755)
     after = list_data(data)
-    assert read == ["set/a", "set/sub/b"]
+    assert read == ["set/.git/kept", "set/a", "set/sub/b"], "a new mode is a change like any other"
     assert after.hash != before.hash
     assert {entry.path for entry in after.entries if entry.mode == 0o755} == {"set/.git/kept"}
 
 
-def test_a_file_just_written_is_not_remembered(data: Path, read: list[str]) -> None:
+def test_a_change_that_kept_the_time_is_seen(data: Path, read: list[str]) -> None:
+    """As `cp -p`, `rsync -t --inplace` and `touch -r` leave it: size, time and inode are what they were."""
+    before = list_data(data)
+    read.clear()
+    was = (data / "a").stat()
+    (data / "a").write_text("A")
+    os.utime(data / "a", ns=(was.st_atime_ns, was.st_mtime_ns))
+    now = (data / "a").stat()
+    assert (now.st_size, now.st_mtime_ns, now.st_ino) == (was.st_size, was.st_mtime_ns, was.st_ino)
+    assert list_data(data).hash != before.hash
+    assert read == ["set/a"]
+
+
+def test_a_change_that_kept_the_time_is_seen_while_the_file_is_read(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, changes = data / "a", iter(["A"])
+    was = path.stat()
+
+    class Digest:
+        """A digest during whose computing the file changes, once."""
+
+        def __init__(self) -> None:
+            self.data = b""
+
+        def update(self, data: bytes) -> None:
+            self.data += data
+            for text in changes:
+                path.write_text(text)
+                os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+        def hexdigest(self) -> str:
+            return sha256(self.data).hexdigest()
+
+    sha256 = file_tree.hashlib.sha256
+    monkeypatch.setattr(file_tree.hashlib, "sha256", Digest)
+    assert file_tree.hashed_entry(data, "a").sha256 == sha256(b"A").hexdigest()
+
+
+@pytest.mark.parametrize("at", [None, (1, 1)], ids=["as it is", "with an old time"])
+def test_a_file_just_written_is_not_remembered(
+    data: Path, read: list[str], at: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_tree, "_SETTLED_S", 3600.0)
     (data / "a").write_text("x")
+    os.utime(data / "a", at)
     list_data(data)
     read.clear()
     list_data(data)
-    assert read == ["set/a"]
+    assert "set/a" in read
 
 
 @pytest.mark.parametrize(

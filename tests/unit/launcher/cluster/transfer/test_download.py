@@ -2,47 +2,13 @@
 
 import errno
 import os
-from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
-from typing import Any
+from pathlib import Path
 
 import paramiko
 import pytest
 
-from launcher.cluster.transfer.download import FolderDownload
-from tests.support.sftp import FakeSftp
-
-
-class Node:
-    """A job's run folder on its node, and its download here."""
-
-    def __init__(self, folder: Path) -> None:
-        self.run, self.here = folder / "node" / "run", folder / "runs" / "job"
-        self.run.mkdir(parents=True)
-        self.here.mkdir(parents=True)
-        self.client = FakeSftp()
-        self.connections = 0
-        self.download = FolderDownload(remote=self._remote, source=PurePosixPath(self.run), target=self.here)
-
-    def _remote(self) -> Any:
-        self.connections += 1
-        return SimpleNamespace(sftp=lambda: self.client)
-
-    def write(self, name: str, content: str = "x", *, at: float = 1000.0) -> Path:
-        path = self.run / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-        os.utime(path, (at, at))
-        return path
-
-    def fetch(self, below: str = "", *, finished: bool = True) -> list[str]:
-        """Fetch; return the files that travelled."""
-        self.client.fetched.clear()
-        self.download.fetch(below, finished=finished)
-        return [str(Path(path).relative_to(self.run)) for path in self.client.fetched]
-
-    def all_here(self) -> list[str]:
-        return sorted(str(path.relative_to(self.here)) for path in self.here.rglob("*") if not path.is_dir())
+from tests.support.cluster.download import Node
+from tests.support.cluster.sftp import FakeSftp
 
 
 @pytest.fixture
@@ -84,6 +50,34 @@ def test_what_changed_again_within_its_second_is_there_at_the_end(node: Node) ->
     node.write("checkpoints/last.pt", "two", at=1010.0)
     assert node.fetch() == ["checkpoints/last.pt"], "the newest alone is taken once more"
     assert (node.here / "checkpoints/last.pt").read_text() == "two"
+
+
+def marked(node: Node) -> None:
+    """Let the node tell exact marks, as `on_node/job_folder.py` does."""
+
+    def marks(below: str) -> dict[str, object]:
+        paths = (node.run / below).rglob("*")
+        return {str(path.relative_to(node.run)): path.stat().st_ctime_ns for path in paths if path.is_file()}
+
+    node.download.marks = marks
+
+
+def test_what_changed_with_its_time_kept_travels_again(node: Node) -> None:
+    """As `shutil.copy2` of one checkpoint after the other to one name leaves it."""
+    node.write("checkpoints/last.pt", "one", at=1000.0)
+    node.write("checkpoints/step-9.pt", "new", at=9000.0)
+    marked(node)
+    node.fetch("checkpoints", finished=False)
+    node.write("checkpoints/last.pt", "two", at=1000.0)
+    assert node.fetch() == ["checkpoints/last.pt"]
+    assert (node.here / "checkpoints/last.pt").read_text() == "two"
+
+
+def test_where_each_change_is_seen_the_newest_is_not_fetched_once_more_at_the_end(node: Node) -> None:
+    node.write("checkpoints/step-1.pt", at=1000.0)
+    marked(node)
+    node.fetch("checkpoints", finished=False)
+    assert node.fetch() == []
 
 
 def test_what_grows_is_not_fetched_as_a_file_too(node: Node) -> None:
@@ -286,25 +280,6 @@ def test_a_file_that_vanishes_meanwhile_is_no_error(node: Node) -> None:
     node.client.before_get = lambda path: going.unlink(missing_ok=True)
     node.fetch("checkpoints", finished=False)
     assert node.all_here() == ["checkpoints/step-2.pt"]
-
-
-def test_a_connection_that_breaks_leaves_no_half_file_and_the_next_fetch_has_it(node: Node) -> None:
-    node.write("checkpoints/step-1.pt", "new")
-    (node.here / "checkpoints").mkdir()
-    (node.here / "checkpoints/step-1.pt").write_text("old")
-
-    def breaks(path: str) -> None:
-        (node.here / f"checkpoints/.fetching-{os.getpid()}").write_text("ne")
-        raise EOFError
-
-    node.client.before_get = breaks
-    with pytest.raises(EOFError):
-        node.fetch()
-    assert node.all_here() == ["checkpoints/step-1.pt"]
-    assert (node.here / "checkpoints/step-1.pt").read_text() == "old"
-    node.client = FakeSftp()
-    assert node.fetch() == ["checkpoints/step-1.pt"]
-    assert (node.here / "checkpoints/step-1.pt").read_text() == "new"
 
 
 def test_the_connection_is_asked_for_each_time(node: Node) -> None:

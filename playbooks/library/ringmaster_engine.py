@@ -8,12 +8,12 @@ of itself.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.program import PATIENCE_S, finished
 from ansible.module_utils.ringmaster.engine.data import belongings, data_goes, jobs_alive, remedy
 from ansible.module_utils.ringmaster.engine.look import in_group, stale
 from ansible.module_utils.ringmaster.engine.socket import ask, process
@@ -23,6 +23,8 @@ _GROUP = "docker"
 _UNIT = "docker.service"
 # Seconds for the engine to answer after a start: it reads all containers and images first.
 _START = 90
+# Seconds for systemd to start it: an engine that waits for a network or a disk may never say that it is ready.
+_SETTLED = 180
 _SHOWN = ("ServerVersion", "LiveRestoreEnabled", "LoggingDriver", "ContainersRunning")
 
 
@@ -94,7 +96,9 @@ def systemctl(verb: str) -> None:
     try:
         # Makes systemd forget earlier starts: it refuses the fourth in a minute.
         run("systemctl", "reset-failed", _UNIT)
-        run("systemctl", verb, _UNIT)
+        run("systemctl", verb, _UNIT, limit_s=_SETTLED)
+    except TimeoutError as error:
+        raise ValueError(f"the engine doesn't {verb} in {_SETTLED} s: see `journalctl -u {_UNIT}`") from error
     except ValueError as error:
         raise ValueError(f"the engine doesn't {verb}: {last_words() or error}; see `journalctl -u {_UNIT}`") from error
 
@@ -102,7 +106,7 @@ def systemctl(verb: str) -> None:
 def last_words() -> str:
     """Return the last reason that the engine logged for a failure."""
     words = ["journalctl", "--unit", _UNIT, "--lines=40", "--output=cat", "--quiet", "--no-pager"]
-    lines = subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
+    lines = finished(words).stdout.splitlines()
     reasons = [line for line in lines if "failed to start daemon" in line or line.startswith("unable to")]
     return reasons[-1].strip() if reasons else ""
 
@@ -116,9 +120,9 @@ def wait() -> None:
         time.sleep(0.2)
 
 
-def run(*words: str) -> None:
-    """Run a program; raise ValueError with its errors where it fails."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def run(*words: str, limit_s: float = PATIENCE_S) -> None:
+    """Run a program; raise ValueError with its errors where it fails, TimeoutError where it doesn't end."""
+    done = finished(list(words), limit_s)
     if done.returncode:
         raise ValueError(f"{' '.join(words)}: {' '.join(done.stderr.split()) or done.returncode}")
 

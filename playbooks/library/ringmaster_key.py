@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
+from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.ssh.node_key import derived, is_ours, is_same, public_file, remove, temporary
 
 # ssh's default name, and another one where the user has a key (or half of one) of that name.
@@ -96,12 +97,8 @@ def _write_public(entry: dict[str, Any], account: pwd.struct_passwd) -> None:
 
 
 def _as_user(account: pwd.struct_passwd, command: list[str]) -> str:
-    done = subprocess.run(
+    done = finished(
         command,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        check=False,
         cwd="/",
         user=account.pw_uid,
         group=account.pw_gid,

@@ -70,3 +70,13 @@ def test_nothing_switches_host_key_checking_off() -> None:
         re.IGNORECASE,
     )
     assert [name for name in files if forbidden.search((ROOT / name).read_text(errors="replace"))] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_runs_on_a_node_has_a_limit(role: str) -> None:
+    """A mount of a server that is down hangs in the kernel: without a limit, all nodes would wait with this one."""
+    tasks = [task for path in (PLAYBOOKS / "roles" / role / "tasks").glob("*.yml") for task in load(path)]
+    run = [
+        task for task in tasks if set(task) & {"ansible.builtin.command", "ansible.builtin.shell", "ringmaster_probe"}
+    ]
+    assert [task["name"] for task in run if not 0 < task.get("timeout", 0) <= 180] == []

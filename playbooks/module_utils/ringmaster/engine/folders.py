@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 
 from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.core.program import finished
 
 _MOUNTS = "/proc/self/mountinfo"
 
@@ -66,7 +66,7 @@ def unmount(path: str) -> None:
     """
     # Read anew each time: unmounting one place may take others along.
     while places := removable(path, mounts(read(_MOUNTS) or "")):
-        done = subprocess.run(["umount", "--lazy", places[0]], capture_output=True, text=True, check=False)
+        done = finished(["umount", "--lazy", places[0]])
         if done.returncode:
             raise ValueError(f"{places[0]} can't be unmounted: {' '.join(done.stderr.split()) or done.returncode}")
 

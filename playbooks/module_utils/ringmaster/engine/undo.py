@@ -9,11 +9,11 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.engine.folders import clear, delete
 from ansible.module_utils.ringmaster.engine.look import CONFIG
 from ansible.module_utils.ringmaster.engine.socket import ask, process
@@ -38,6 +38,7 @@ _SWITCHES = ("/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwa
 _CHAIN = re.compile(r"DOCKER(-.*)?")
 _BRIDGE = re.compile(r"docker0|docker_gwbridge|br-[0-9a-f]{12}")
 _PROGRAMS = ("iptables", "ip6tables")
+_SECONDS = 180.0  # for a restart of the engine; what else is run here takes a moment
 _TABLES = ("filter", "nat", "raw", "mangle")
 
 
@@ -138,7 +139,7 @@ def _clean(program: str, interfaces: list[str]) -> None:
 
 
 def _rules(program: str, table: str) -> list[str]:
-    done = subprocess.run([program, "-t", table, "-S"], capture_output=True, text=True, check=False)
+    done = finished([program, "-t", table, "-S"])
     return done.stdout.splitlines()
 
 
@@ -185,10 +186,10 @@ def _delete_setting(path: str) -> None:
 
 
 def _run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = finished(list(words), _SECONDS)
     if done.returncode:
         raise ValueError(f"{shlex.join(words)}: {' '.join(done.stderr.split()) or done.returncode}")
 
 
 def _succeeds(*words: str) -> bool:
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    return finished(list(words)).returncode == 0

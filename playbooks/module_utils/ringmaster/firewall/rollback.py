@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 
 from ansible.module_utils.ringmaster.core.disk import flush, read
 from ansible.module_utils.ringmaster.core.manifest import STATE_FOLDER
+from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.firewall.rules import PATHS
 from ansible.module_utils.ringmaster.system.look import connection
 
@@ -155,8 +155,8 @@ def _copy(path: str, target: str) -> None:
 
 def _stop_timer() -> None:
     # It fails where no timer runs, which does no harm.
-    subprocess.run(["systemctl", "stop", f"{_UNIT}.timer"], check=False, capture_output=True)
+    finished(["systemctl", "stop", f"{_UNIT}.timer"])
 
 
 def _run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, text=True)
+    finished(list(words)).check_returncode()

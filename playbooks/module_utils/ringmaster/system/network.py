@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-import subprocess
 from collections import Counter
 from fnmatch import fnmatch
 from typing import Any
 
+from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.names.look import look_names, resolve
 from ansible.module_utils.ringmaster.system.look import connection
 
@@ -20,6 +20,7 @@ Routes = dict[str, dict[str, str]]
 _VIRTUAL = ("lo", "docker*", "br-*", "veth*", "virbr*", "cni*", "flannel*", "cali*", "podman*", "lxcbr*", "lxdbr*")
 # An address that nobody has (RFC 5737): the way there is the default route.
 _ANYWHERE = "192.0.2.1"
+_SECONDS = 20.0  # for `ip` to answer
 _REMEDY = "set ringmaster_interface or ringmaster_cluster_ip for this node in the inventory"
 
 
@@ -105,13 +106,8 @@ def _ask_kernel(addresses: list[str]) -> tuple[list[dict[str, Any]], str]:
     """Return interfaces and routes as `ip` shows them (one process), or what is wrong with `ip` itself."""
     commands = ["address show", *(f"route get {address}" for address in addresses)]
     try:
-        done = subprocess.run(  # -force: a question that fails (no route) doesn't stop the others
-            ["ip", "-json", "-force", "-batch", "-"],
-            input="\n".join(commands) + "\n",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        # -force: a question that fails (no route) doesn't stop the others.
+        done = finished(["ip", "-json", "-force", "-batch", "-"], _SECONDS, text="\n".join(commands) + "\n")
     except OSError as error:
         return [], f"the program ip (package iproute2) can't be used: {error}"
     answers: list[dict[str, Any]] = []

@@ -79,11 +79,11 @@ SHOWN = """\
 def test_the_kernel_is_asked_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def run(command: list[str], **given: Any) -> "subprocess.CompletedProcess[str]":
-        asked.append(given["input"])
+    def run(command: list[str], limit_s: float, *, text: str) -> "subprocess.CompletedProcess[str]":
+        asked.append(text)
         return subprocess.CompletedProcess(command, 1, SHOWN, "RTNETLINK answers: Network is unreachable\n")
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(network, "finished", run)
     monkeypatch.setattr(network, "resolve", lambda name: ([], None))
     peers = {"n2": "10.0.0.2", "me": "10.0.0.1", "n3": "10.9.9.9", "n4": "gpu4"}
     found = network.look_network(peers, "", "")
@@ -112,7 +112,7 @@ def test_without_the_program_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     def run(*_: Any, **__: Any) -> None:
         raise FileNotFoundError("ip")
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(network, "finished", run)
     assert "iproute2" in network.look_network({"n2": "10.0.0.2"}, "", "")["cluster"]["problem"]
 
 

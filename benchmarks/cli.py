@@ -28,9 +28,13 @@ DEFAULT = {
 """By name, the modules with `measure(quick: bool) -> Result`; `make bench` alone runs them all, in this order."""
 ON_A_CLUSTER = {"launch": "benchmarks.launch"}
 """Modules with `measure(quick: bool, inventory: str) -> Result`, which need a cluster: only when asked for."""
-PRINTED = {"provision": "benchmarks.provision", "image-delivery": "benchmarks.image_delivery"}
-"""Modules with `run(repetitions: int)`, which prints. They start container nodes (and, as root, install a Docker
-engine): only when asked for."""
+PRINTED = {
+    "lines": "benchmarks.lines",
+    "provision": "benchmarks.provision",
+    "image-delivery": "benchmarks.image_delivery",
+}
+"""Modules with `run(repetitions: int)`, which prints; only when asked for. The last two start container nodes (and, as
+root, install a Docker engine)."""
 PAGES = "pages"
 """Measures nothing: redraws the pages and the README's results from what is stored."""
 ESTIMATES = {

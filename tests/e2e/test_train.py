@@ -23,7 +23,7 @@ time.sleep(600)
 """
 SUMMARY_KEYS = {
     *("name", "state", "exit_code", "nodes", "world_size", "backend", "image", "started_at", "first_step_s"),
-    *("wall_s", "restarts", "images_per_s", "test_accuracy", "epochs", "checkpoint", "failure"),
+    *("wall_s", "restarts", "incidents", "images_per_s", "test_accuracy", "epochs", "checkpoint", "failure"),
 }
 
 

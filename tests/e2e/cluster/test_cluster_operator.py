@@ -58,12 +58,18 @@ def test_a_job_goes_on_without_its_operator_and_obeys_the_next_one(cluster: Clus
     for node in NODES:
         assert f"{node}: no container, no process, port free" in stopped.output
     cluster.assert_nothing_runs(running.job)
-    assert_no_step_lost(second_checkout / "runs" / name)
+    end = assert_no_step_lost(second_checkout / "runs" / name)
+    # Who had started it has an older copy of its checkpoints, but continues from what the nodes have.
+    again = cluster.train(RESUME=name, ARGS=f"{_ENDLESS} --max-steps {end + 2}")
+    assert again.exit_code == 0, again.output
+    assert f"continues from job {name}: step {end} on node1" in again.output
+    assert f"resumed at step {end}/{end + 2} from" in again.output
+    assert f"step-{end:08d}.pt" in cluster.ssh("node2", "ls", f"/var/lib/ringmaster/jobs/{again.name}/run/checkpoints")
     for checkout in ({"checkout": second_checkout, "INVENTORY": ""}, {}):  # the one who had started it, too
         again = cluster.make("status", **checkout)  # type: ignore[arg-type]
         assert re.search(rf"^{name} +stopped ", again.output, re.MULTILINE), again.output
     replayed = cluster.make("logs", NAME=name)
-    assert replayed.exit_code == 0, replayed.output
+    assert replayed.exit_code == 143, replayed.output
     assert re.search(_BEGINNING, replayed.output, re.MULTILINE)
     assert_no_step_lost(running.job.folder)
 
@@ -113,11 +119,12 @@ def follow(checkout: Path, name: str) -> Done:
     return Done(output="".join(seen), exit_code=int(code))
 
 
-def assert_no_step_lost(folder: Path) -> None:
-    """The last step that was written down is the one of the checkpoint."""
+def assert_no_step_lost(folder: Path) -> int:
+    """The last step that was written down is the one of the checkpoint; return it."""
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["state"] == "stopped"
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     last = max(record["step"] for record in records if "step" in record)
     manifest = json.loads((folder / summary["checkpoint"]).with_suffix(".json").read_text())
     assert manifest["step"] == last
+    return last

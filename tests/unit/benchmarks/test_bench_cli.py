@@ -140,7 +140,7 @@ def test_those_that_need_no_cluster_are_measured_unless_told_otherwise() -> None
 
 def test_an_unknown_name_is_refused_with_all_that_are_there() -> None:
     with pytest.raises(
-        RingmasterError, match=r"no measurement 'stepp'; there are: input, .*, launch, provision, image-delivery"
+        RingmasterError, match=r"no measurement 'stepp'; there are: input, .*, launch, lines, provision, image-delivery"
     ):
         cli.chosen("step,stepp")
 

@@ -91,7 +91,11 @@ lab-down: control ## remove every lab of this checkout
 ##@ Develop
 .PHONY: test
 test: everything ## run all tests; LAB=required fails where some of them can't run
-	@RINGMASTER_LAB="$$RM_LAB" $(BIN)/python -m pytest
+	@RINGMASTER_LAB="$$RM_LAB" PYTHONHASHSEED=0 $(BIN)/python -m pytest
+
+.PHONY: fuzz
+fuzz: everything ## try random examples on the property tests for MINUTES; what fails can be pasted as @example
+	@exec $(BIN)/python -m tests.support.fuzz $(call rm-flags,fuzz)
 
 .PHONY: lint
 lint: everything ## run all linters

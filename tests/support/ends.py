@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from launcher.follow.failure import RankEnd
+from launcher.follow.cause.failure import RankEnd
 
 RAISED = ("hello", "[rank1]: Traceback (most recent call last):", "[rank1]:   File …", "[rank1]: ValueError: boom")
 

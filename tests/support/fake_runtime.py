@@ -17,6 +17,7 @@ class FakeNode:
         self.plan = plan
         self.ranks: dict[int, int] = {}
         self.lost: str | None = None
+        self.clock_s = 0.0
         self.code: int | None = None
         self.memory: str | None = None
         """The answer to whether memory ran out."""
@@ -29,6 +30,13 @@ class FakeNode:
 
     def started(self) -> None:
         self._event(event="started", pid=7)
+
+    def told(self, at: float) -> None:
+        """Have the rank's parent report that its program was told to end."""
+        self._event(event="told", signal="SIGTERM", at=at, state="S")
+
+    def agent_says(self, text: str) -> None:
+        os.write(self._writing, text.encode() + b"\n")
 
     def exited(self, code: int, killed_by: str | None = None, **more: Any) -> None:
         self._event(event="exited", exit_code=code, signal=killed_by, error_at=None, **more)
@@ -89,6 +97,10 @@ class FakeRuntime:
         self.nodes: list[FakeNode] = []
         self.away: list[str] = []
         """Nodes that are out of reach."""
+        self.told: list[str] = []
+        """What the user should know, until it was said."""
+        self.removed: dict[str, str] = {}
+        """By node, why nobody can tell how it ended."""
         self.done: list[str] = []
         """`release` and `sweep`, once they were called."""
         self.refuses: Exception | None = None
@@ -107,6 +119,13 @@ class FakeRuntime:
     def watch(self) -> list[str]:
         self.watched()
         return list(self.away)
+
+    def news(self) -> list[str]:
+        told, self.told = self.told, []
+        return told
+
+    def unseen(self) -> dict[str, str]:
+        return self.removed
 
     def release(self) -> None:
         self.done.append("release")

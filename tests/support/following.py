@@ -5,7 +5,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ class Notes:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def line(self, node: str, rank: int, text: bytes) -> None:
-        self.lines.append((node, rank, text))
+    def output(self, node: str, rank: int, lines: Sequence[bytes]) -> None:
+        self.lines += [(node, rank, line) for line in lines]
 
     def progress(self, progress: Progress) -> None:
         pass

@@ -7,15 +7,15 @@ from typing import Any
 from launcher.base.atomic_file import write_json
 from launcher.cluster.engine.containers import JobContainer
 from launcher.cluster.found_jobs import FoundJob, Part
-from tests.support.engine import FakeEngine, job_container
-from tests.support.local_remote import LocalRemote
+from tests.support.cluster.engine import FakeEngine, job_container
+from tests.support.cluster.local_remote import LocalRemote
 from tests.support.plans import cluster_plan
 
 
 def folder(**fields: Any) -> dict[str, Any]:
     """Return a job's folder as a node describes it."""
-    defaults = {"node": "", "made_at": 100.0, "collected": False, "stopped": False, "summary": None, "last": None}
-    return {**defaults, **fields}
+    unmarked = {"started": False, "stopped": False, "collected": False}
+    return {"node": "", "made_at": 100.0, **unmarked, "summary": None, "last": None, **fields}
 
 
 def job(*parts: Part, name: str = "job") -> FoundJob:
@@ -53,4 +53,4 @@ def there(state: str, code: int | None = None, finished: float | None = None) ->
 
 
 ENDED = Part(container=there("exited", 0, 150.0), folder=folder(), now=160.0)
-FETCHED = Part(folder=folder(collected=True, summary={"state": "succeeded"}))
+FETCHED = Part(folder=folder(collected=True, summary={"state": "succeeded", "exit_code": 0, "failure": None}))

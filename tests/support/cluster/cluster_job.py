@@ -8,10 +8,10 @@ from typing import Any
 from launcher.base.errors import ExitCode
 from launcher.cluster import job_folders
 from launcher.cluster.job import ClusterJob
-from launcher.follow.failure import Failure
+from launcher.follow.cause.failure import Failure
 from launcher.follow.outcome import Outcome
 from launcher.job.folder import JobFolder, create
-from tests.support.found_jobs import Node as FoundNode
+from tests.support.cluster.found_jobs import Node as FoundNode
 from tests.support.job_folder import OWNER, TOKEN, packed
 from tests.support.plans import cluster_plan
 
@@ -20,6 +20,12 @@ FAILED = Outcome(
     state="failed",
     exit_code=ExitCode.FAILED,
     failure=Failure(node="node1", rank=0, exit_code=1, signal=None, reason="boom", log_tail=(), hint=None),
+)
+STOPPED = Outcome(state="stopped", exit_code=ExitCode.TERMINATED)
+UNKNOWN = Outcome(
+    state="unknown",
+    exit_code=ExitCode.CLUSTER,
+    failure=Failure(node=None, rank=None, exit_code=None, signal=None, reason="gone", log_tail=(), hint=None),
 )
 
 
@@ -57,6 +63,12 @@ class Nodes:
     def job(self, whose: str = TOKEN) -> ClusterJob:
         self.jobs.append(ClusterJob(self.plan, self.folder, self.remotes, Path("/p"), self.printed.append, token=whose))
         return self.jobs[-1]
+
+    def end(self, job: ClusterJob, outcome: Outcome) -> Outcome:
+        """Collect the job's results and finish it."""
+        known = job.collect(outcome)
+        job.finish(known, {"state": known.state, "exit_code": int(known.exit_code), "failure": None})
+        return known
 
     def write(self, node: str, name: str, content: str = "x") -> None:
         path = self.dirs[node] / "job/run" / name

@@ -8,7 +8,7 @@ from typing import Any
 from launcher.cluster.sockets import SOCKETS
 from launcher.inventory.hosts import Host
 from launcher.ssh.connection import Finished, LostError
-from tests.support.engine import FakeEngine, stamp
+from tests.support.cluster.engine import FakeEngine, stamp
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -31,17 +31,17 @@ class LiveEngine(FakeEngine):
         (one,) = self.inspected.values()
         one["State"] |= {"Status": "exited", "ExitCode": code}
 
-    def logs(self, container: str, *, since: int = 0, **_: Any) -> Iterator[bytes]:
+    def logs(self, container: str, *, tail: int | str, follow: bool, **_: Any) -> Iterator[bytes]:
         self._alive()
         self._known(container)
-        printed = 0
+        printed = max(0, len(self.lines) - tail) if isinstance(tail, int) else 0
         while True:
             self._alive()
             over = container in self.inspected and self.inspected[container]["State"]["Status"] == "exited"
             for line in self.lines[printed:]:
                 yield f"{stamp(printed)} ".encode() + line + b"\n"
                 printed += 1
-            if over or container not in self.inspected:
+            if over or not follow or container not in self.inspected:
                 return
             time.sleep(0.005)
 
@@ -63,6 +63,7 @@ class FakeRemote:
         self.host = Host(name=name, address=f"{name}.example")
         self.name = name
         self.table = ""
+        self.clock_s = 0.0
         self.cut = False
         self.closed = False
         self._engine = engine
@@ -73,9 +74,11 @@ class FakeRemote:
         return self._engine
 
     def run(self, words: Sequence[str], *, limit_s: float) -> Finished:
-        assert tuple(words) == SOCKETS
         if self.cut:
             raise LostError(self.name, "cut")
+        if words[0] == "date":
+            return Finished(code=0, out=f"{time.time() + self.clock_s:.9f}\n".encode(), err=b"")
+        assert tuple(words) == SOCKETS
         return Finished(code=0, out=self.table.encode(), err=b"")
 
     def sftp(self) -> Any:

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher.inventory.hosts import Host
 from launcher.ssh.connection import Finished, LostError
-from tests.support.sftp import FakeSftp
+from tests.support.cluster.sftp import FakeSftp
 
 
 class LocalRemote:
@@ -33,6 +33,13 @@ class LocalRemote:
         content = stdin if isinstance(stdin, bytes) else b"".join(stdin)
         done = subprocess.run([sys.executable, *words[1:]], input=content, capture_output=True, check=False)
         return Finished(code=done.returncode, out=self.greeting + done.stdout, err=done.stderr)
+
+    def stream(
+        self, words: Sequence[str], *, stdin: bytes | Iterable[bytes] = b"", on_output: Callable[[bytes], None]
+    ) -> int:
+        done = self.run(words, stdin=stdin)
+        on_output(done.out + done.err)
+        return done.code
 
     def close(self) -> None:
         self.alive = False

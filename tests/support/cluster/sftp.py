@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import paramiko
 from paramiko import SFTPAttributes
@@ -17,6 +17,8 @@ class FakeSftp:
         self.names: dict[str, str] = {}
         """By a file's name, the name that a hostile node shows for it."""
         self.before_get: Callable[[str], None] = lambda path: None
+        self.after_block: Callable[[str], None] = lambda path: None
+        self.block = 1 << 15
         self.broken = False
         self.undecodable = ""
         """The folder with a name in it that is not UTF-8."""
@@ -39,13 +41,26 @@ class FakeSftp:
             for each in Path(path).iterdir()
         ]
 
-    def get(self, path: str, here: str) -> None:
+    def getfo(
+        self,
+        path: str,
+        file: IO[bytes],
+        callback: Callable[[int, int], object] | None = None,
+        *,
+        max_concurrent_prefetch_requests: int,
+    ) -> int:
+        """Write the file's content to `file`, a block at a time."""
         self._alive()
         self.before_get(path)
-        with Path(here).open("wb") as file:  # created first, as paramiko does, whether or not there is something to get
-            true = {shown: name for name, shown in self.names.items()}
-            file.write(Path(path).with_name(true.get(Path(path).name, Path(path).name)).read_bytes())
+        true = {shown: name for name, shown in self.names.items()}
+        content = Path(path).with_name(true.get(Path(path).name, Path(path).name)).read_bytes()
+        for start in range(0, len(content), self.block):
+            file.write(content[start : start + self.block])
+            self.after_block(path)
+            if callback:
+                callback(min(start + self.block, len(content)), len(content))
         self.fetched.append(path)
+        return len(content)
 
     def stat(self, path: str) -> SFTPAttributes:
         self._alive()

@@ -1,0 +1,100 @@
+"""A site whose nodes are folders here, and whose probes' answers are invented."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from launcher.base.paths import ROOT
+from launcher.cluster.site import ClusterSite
+from launcher.image.content import trainer_hash
+from launcher.job.folder import JobFolder
+from launcher.job.program import Program
+from launcher.job.request import Request
+from launcher.on_node import probe
+from launcher.ssh.connection import Finished
+from tests.support.cluster.engine import FakeEngine
+from tests.support.cluster.local_remote import LocalRemote
+from tests.support.probe_answers import ANSWER
+
+BUNDLED = Request(program=Program(arguments=("--epochs", "1"), root=ROOT))
+ID = "sha256:" + "1" * 64
+REFERENCE = "registry.example/train@sha256:" + "2" * 64
+
+_SOURCE = Path(probe.__file__).read_text()
+
+
+class Node(LocalRemote):
+    """A node that is this machine; its probe's answer is invented."""
+
+    def __init__(self, job_dir: Path, name: str, number: int) -> None:
+        super().__init__(job_dir, name)
+        self.data = job_dir.parent / "data"
+        self.data.mkdir()
+        self.host = replace(self.host, settings={**self.host.settings, "data_dir": str(self.data)})
+        self.before: dict[str, Callable[[], None]] = {}
+        self.after: dict[str, Callable[[], None]] = {}
+        """What happens before and after it runs a verb."""
+        self.answer: dict[str, Any] = {
+            **ANSWER,
+            "gpus": [],
+            "job_dir": {**ANSWER["job_dir"], "path": str(job_dir)},
+            "data_dir": {**ANSWER["data_dir"], "path": str(self.data)},
+            "image": {"reference": REFERENCE, "id": ID, "name": "train:local"},
+            "interfaces": [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}],
+        }
+        self.fake = FakeEngine(name)
+
+    def run(self, words: Any, **how: Any) -> Finished:
+        if words[3] == _SOURCE:
+            return Finished(code=0, out=json.dumps(self.answer).encode(), err=b"")
+        self.before.get(words[4], lambda: None)()
+        done = super().run(words, **how)
+        self.after.get(words[4], lambda: None)()
+        return done
+
+    def engine(self) -> Any:
+        return _Engine(self.fake)
+
+
+class _Engine:
+    """An engine that has the image."""
+
+    def __init__(self, fake: FakeEngine) -> None:
+        self.api = fake.api
+        self.images = self
+
+    def get(self, name: str) -> Any:
+        labels = {
+            "ringmaster.trainer": trainer_hash(),
+            "ringmaster.cuda": "13.2",
+            "ringmaster.packages": json.dumps({"torch": "2.9", "torchvision": "0.24"}),
+        }
+        attrs = {"Id": ID, "Architecture": "amd64", "Config": {"Labels": labels}}
+        return type("Image", (), {"attrs": attrs})()
+
+
+class Cluster:
+    def __init__(self, top: Path) -> None:
+        self.remotes: dict[str, Any] = {}
+        for number, name in enumerate(("node1", "node2"), 1):
+            jobs = top / name / "jobs"
+            jobs.mkdir(parents=True)
+            self.remotes[name] = Node(jobs, name, number)
+        self.folder = JobFolder(path=top / "runs" / "job")
+        self.printed: list[str] = []
+
+    def site(self) -> ClusterSite:
+        hosts = [remote.host for remote in self.remotes.values()]
+        return ClusterSite(hosts, self.remotes, Path("/pins"), image=REFERENCE, say=self.printed.append)
+
+    def jobs(self) -> list[list[str]]:
+        """Return what is in each node's folder of jobs."""
+        return [
+            sorted(path.name for path in Path(remote.host.settings["job_dir"]).glob("[!.]*"))
+            for remote in self.remotes.values()
+        ]
+
+    def at(self, name: str) -> Path:
+        return Path(self.remotes[name].host.settings["job_dir"]) / "job"

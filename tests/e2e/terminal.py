@@ -21,20 +21,10 @@ class Output:
     inside: int
     outside: int
     text: bytearray = field(default_factory=bytearray)
-    _reader: threading.Thread | None = None
 
     def read_on(self) -> None:
         """Read as fast as it comes, from now on."""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def all_text(self) -> str:
-        """Wait until every program that writes has ended, and return what they wrote."""
-        assert self._reader is not None
-        os.close(self.inside)
-        self._reader.join(timeout=120)
-        assert not self._reader.is_alive(), "somebody still writes"
-        return self.text.decode(errors="replace").replace("\r\n", "\n")
+        threading.Thread(target=self._read, daemon=True).start()
 
     def await_words(self, words: bytes, seconds: float) -> float:
         """Wait until the words have come, and return how long it took (seconds)."""

@@ -146,7 +146,7 @@ def proven(ends: Sequence[RankEnd]) -> Failure | None:
     bad = [end for each, end in weighed if each is best]
     first = min(bad, key=lambda end: (_follows_in_silence(end, bad), end.trouble_at))
     rivals = [end for end in bad if _at_the_same_time(first, end) and not _follows_in_silence(end, bad)]
-    end = min([first, *rivals], key=lambda each: (_by_itself(each) is False, each.trouble_at))
+    end = min([first, *rivals], key=lambda each: (not _by_itself(each), each.trouble_at))
     reason = describe(end)
     others = [each for each in rivals if each is not end and _by_itself(each) == _by_itself(end)]
     others = [each for each in others if describe(each) != reason]

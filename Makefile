@@ -6,6 +6,8 @@ SHELL := /bin/sh
 BIN := .venv/bin
 INSTALL := requirements/install.sh
 FAB := $(BIN)/fab
+# Unit tests share no state, so they run on several cores; the rest shares one lab, and runs one after the other.
+PYTEST = RINGMASTER_LAB="$$RM_LAB" PYTHONHASHSEED=0 $(BIN)/python -m pytest
 # A role on its own doesn't tell ansible-lint where the modules and plugins are; and linting has no inventory.
 LINT_PLAYBOOKS := ANSIBLE_INVENTORY_UNPARSED_FAILED=0 PATH="$$PWD/$(BIN):$$PATH" ANSIBLE_LIBRARY=playbooks/library ANSIBLE_ACTION_PLUGINS=playbooks/action_plugins ANSIBLE_FILTER_PLUGINS=playbooks/filter_plugins $(BIN)/ansible-lint -q --nocolor
 
@@ -91,7 +93,7 @@ lab-down: control ## remove every lab of this checkout
 ##@ Develop
 .PHONY: test
 test: everything ## run all tests; LAB=required fails where some of them can't run
-	@RINGMASTER_LAB="$$RM_LAB" PYTHONHASHSEED=0 $(BIN)/python -m pytest
+	@$(PYTEST) -n auto --maxprocesses=4 --dist=worksteal tests/unit && $(PYTEST) --ignore=tests/unit
 
 .PHONY: fuzz
 fuzz: everything ## try random examples on the property tests for MINUTES; what fails can be pasted as @example

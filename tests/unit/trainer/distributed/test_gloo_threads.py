@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,7 +24,9 @@ def _classes() -> dict[str, set[int]]:
 
 def test_the_threads_of_a_real_group_are_found_by_their_name() -> None:
     group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=30))
-    before = _classes()
+    deadline = time.monotonic() + 30
+    while "gloo_tcp_loop" not in (before := _classes()) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a thread gives itself its name once it runs
     assert before["gloo_tcp_loop"] == {os.SCHED_OTHER}
     assert let_others_first() >= 1
     after = _classes()

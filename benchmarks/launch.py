@@ -183,7 +183,7 @@ def _without_rank_program(node: NodePlan, folder: str) -> str:
     )
     argv = (*node.argv[: node.argv.index("--no-python")], "-m", "trainer", *shlex.split(_ARGUMENTS))
     environment = {key: value for key, value in node.environment.items() if key != "RINGMASTER_PROGRAM"}
-    words = command_line(container, argv, node.working_folder, environment | {"HOME": "/tmp"})  # noqa: S108
+    words = command_line(container, argv, node.working_folder, environment | {"HOME": "/tmp"})  # noqa: S108 - the container's
     return words.replace("docker run --detach", "docker run --rm", 1)
 
 

@@ -39,16 +39,17 @@ def engine_plan(facts: Facts, settings: Settings) -> dict[str, Any]:
     hold = _to_hold(facts, names) if settings["hold"] else []
     unheld = _unheld(facts, hold)
     state = facts["engine"]
+    sources = list(_sources(facts, settings, engine, toolkit))
     risky = bool(names or config or state["stale"] or not state["answers"])
     return {
         "problem": problem or _problem(facts, settings, risky),
         "config": config,
-        "sources": list(_sources(facts, settings, engine, toolkit)),
+        "sources": sources,
         "packages": names,
         "hold": hold if names or unheld else [],
         "minimum": _minimum(names, settings),
         "settle": risky or not state["user_in_group"],
-        "touched": risky or not state["user_in_group"] or bool(unheld),
+        "touched": risky or not state["user_in_group"] or bool(unheld or sources),
     }
 
 
@@ -76,6 +77,9 @@ def engine_findings(facts: Facts, info: Facts | None, settings: Settings) -> lis
         findings.append(plan["problem"])
     if plan["config"]:
         findings.append(f"{_CONFIG} lacks our {', '.join(plan['config'])}: run provision")
+    for source in (one for one in plan["sources"] if one["key_path"] in facts["signing_keys"]):
+        keys = " and ".join(facts["signing_keys"][source["key_path"]]) or "no readable key"
+        findings.append(f"apt trusts {keys} by {source['key_path']}, not {source['fingerprint']} alone: run provision")
     if plan["hold"] and not plan["packages"]:
         findings.append(f"{', '.join(_unheld(facts, plan['hold']))} may be upgraded under a job: run provision")
     if not state["cli"]:
@@ -191,19 +195,21 @@ def _minimum(names: Sequence[str], settings: Settings) -> dict[str, str]:
 def _sources(
     facts: Facts, settings: Settings, engine: Sequence[str], toolkit: Sequence[str]
 ) -> Iterator[dict[str, str]]:
-    """Return the vendors' package sources that are needed and missing on the node."""
+    """Return the vendors' package sources that are needed and missing, or whose key isn't the expected one alone."""
     system = facts["os"]
     architecture = _ARCHITECTURES.get(facts["arch"], facts["arch"])
-    wanted = []
-    if "docker-ce" in engine:
-        wanted.append(("docker", f"{settings['docker']['url']}/{system['id']}", system["codename"], "stable"))
-    if toolkit:
-        wanted.append(("nvidia", f"{settings['nvidia']['url']}/{architecture}", "/", ""))
-    for name, address, suite, component in wanted:
-        if any(one.startswith(settings[name]["url"]) for one in facts["apt_sources"]):
-            continue
+    vendors = (
+        ("docker", "docker-ce" in engine, f"/{system['id']}", system["codename"], "stable"),
+        ("nvidia", bool(toolkit), f"/{architecture}", "/", ""),
+    )
+    for name, needed, below, suite, component in vendors:
         vendor = settings[name]
+        address = vendor["url"] + below
         key_path = f"/etc/apt/keyrings/ringmaster-{name}.asc"
+        expected = [vendor["fingerprint"].replace(" ", "")]
+        present = any(one.startswith(vendor["url"]) for one in facts["apt_sources"])
+        if facts["signing_keys"].get(key_path, expected) == expected if present else not needed:
+            continue
         lines = ["Types: deb", f"URIs: {address}", f"Suites: {suite}"]
         lines += [f"Components: {component}"] if component else []
         lines += [f"Architectures: {architecture}", f"Signed-By: {key_path}"]

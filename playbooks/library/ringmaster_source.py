@@ -10,7 +10,7 @@ import urllib.request
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.disk import read, state_of, write
 from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
-from ansible.module_utils.ringmaster.packages.signing_key import fingerprint
+from ansible.module_utils.ringmaster.packages.signing_key import armored, dearmored, fingerprints
 
 _TRIES = 3
 _PAUSE_S = 2
@@ -18,8 +18,8 @@ _PATIENCE_S = 15
 _SOURCE = ("path", "text", "key_path", "key_url", "fingerprint", "variable", "otherwise")
 
 
-def fetch(address: str) -> str:
-    """Return the text at an address. It tries again, because a connection that is being set up fails for moments.
+def fetch(address: str) -> bytes:
+    """Return what is at an address. It tries again, because a connection that is being set up fails for moments.
 
     Raises:
         OSError: it can't be fetched.
@@ -27,8 +27,8 @@ def fetch(address: str) -> str:
     for left in reversed(range(_TRIES)):
         try:
             with urllib.request.urlopen(address, timeout=_PATIENCE_S) as answer:  # noqa: S310  the role's own https address
-                text: str = answer.read().decode("ascii", "replace")
-                return text
+                content: bytes = answer.read()
+                return content
         except OSError:
             if not left:
                 raise
@@ -37,26 +37,27 @@ def fetch(address: str) -> str:
 
 
 def signing_key(source: dict[str, str]) -> str:
-    """Return the vendor's key.
+    """Return the vendor's key: what was examined, written anew, whatever else lay in the file around it.
 
     Raises:
-        ValueError: it can't be fetched, or is another key.
+        ValueError: it can't be fetched, is another key, or is one of several.
     """
     address, expected = source["key_url"], source["fingerprint"].replace(" ", "")
     try:
-        key = fetch(address)
+        key = dearmored(fetch(address))
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise ValueError(
             f"{address} can't be fetched ({reason}): let this node reach it, or {source['otherwise']}"
         ) from error
-    actual = fingerprint(key)
-    if actual != expected:
+    found = fingerprints(key)
+    if found != [expected]:
+        what = f"holds {len(found)} keys, not one" if len(found) > 1 else "is not the expected key"
         raise ValueError(
-            f"{address} is not the expected key (its fingerprint is {actual or 'unreadable'}, not {expected}): "
+            f"{address} {what} (its fingerprint is {' and '.join(found) or 'unreadable'}, not {expected}): "
             f"find out why; the role's variable {source['variable']} says which key is accepted"
         )
-    return key
+    return armored(key)
 
 
 def ensure(role: str, sources: list[dict[str, str]], check: bool) -> list[str]:

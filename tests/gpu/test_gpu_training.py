@@ -115,7 +115,9 @@ def test_data_parallel_trains_as_one_gpu_does(precision: str, trained: Run, tmp_
     one = last_loss(trained(*SHORT, "--precision", precision, "--strategy", "none", name="one"))
     several = last_loss(trained(*SHORT, "--precision", precision, "--strategy", "dp", name="several"))
     assert several == pytest.approx(one, rel=0.1), "normalization sees a part of the batch on each GPU"
-    keys = [set(torch.load(tmp_path / name / "checkpoints" / "model.pt")) for name in ("one", "several")]
+    keys = [
+        set(torch.load(tmp_path / name / "checkpoints" / "model.pt", weights_only=True)) for name in ("one", "several")
+    ]
     assert keys[0] == keys[1]
 
 

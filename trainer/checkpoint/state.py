@@ -76,7 +76,9 @@ def restore(
             be read or would run code.
     """
     try:
-        saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        saved: dict[str, Any] = torch.load(  # noqa: TID251 - weights alone, so that no code in it is run
+            io.BytesIO(content), map_location="cpu", weights_only=True
+        )
         progress = Progress(**saved["progress"])
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
         if "allocate memory" in str(error):  # torch's words where this rank's memory is short: the content may be good

@@ -12,6 +12,11 @@ from tests.e2e.jobs import Job
 pytestmark = pytest.mark.timeout(3600)  # the first test waits for the lab and the image
 
 _DATA = "/var/lib/ringmaster/data"
+_LISTENERS = r"""ss -Hltunp | while read -r _ _ _ _ address _ program; do
+    pid=$(echo "$program" | sed -n 's/.*pid=\([0-9]*\).*/\1/p')
+    echo "$address $(tr '\0' ' ' < /proc/${pid:-none}/cmdline)"
+done 2>/dev/null"""
+"""Prints each address that a node listens at, and the words of its program; docker's own name server has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +26,7 @@ class Trained:
     job: Job
     containers: dict[str, list[dict[str, Any]]]
     processes: dict[str, str]
+    listeners: dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +37,9 @@ def trained(cluster: Cluster) -> Trained:
         running = cluster.start(NODES=2)
         running.await_steps(1)
         containers, processes = cluster.containers(running.job.name), cluster.processes(running.job.name)
+        listeners = {node: cluster.machines[node].run("sh", "-c", _LISTENERS).splitlines() for node in NODES}
         job = running.ended()
-    return Trained(job=job, containers=containers, processes=processes)
+    return Trained(job=job, containers=containers, processes=processes, listeners=listeners)
 
 
 def test_it_learns_and_all_of_it_comes_home(trained: Trained) -> None:
@@ -68,6 +75,27 @@ def test_one_container_with_no_privilege_ran_on_each_node(trained: Trained, clus
         assert not host["Binds"] and not host["Devices"]
         assert not any("docker.sock" in mount["Source"] for mount in container["Mounts"])
         assert int(trained.processes[node]) > 0
+
+
+def test_only_ssh_and_torch_listen_for_others_while_it_runs(trained: Trained, cluster: Cluster) -> None:
+    for node, lines in trained.listeners.items():
+        ssh = cluster.machines[node].spec.ssh_port
+        rendezvous = trained.job.plan["port"] if node == NODES[0] else None
+        own = cluster.machines[node].address
+        seen = set()
+        for line in lines:
+            where, _, words = line.partition(" ")
+            address, _, port = where.rpartition(":")
+            if address.startswith("127.") or address == "[::1]":
+                continue
+            if words.startswith("sshd: "):
+                seen.add(("ssh", int(port) == ssh))
+            elif " torch.distributed.run " in words:  # its store; torch binds it to all addresses
+                seen.add(("store", int(port) == rendezvous))
+            else:  # Gloo, at the cluster's address only
+                seen.add(("rank", address == own and " -m trainer " in f"{words} "))
+        expected = {"ssh", "rank"} | ({"store"} if rendezvous else set())
+        assert seen == {(each, True) for each in expected}, f"{node}: {lines}"
 
 
 def test_the_plan_is_what_ran(trained: Trained, cluster: Cluster) -> None:

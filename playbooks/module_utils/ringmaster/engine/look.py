@@ -16,6 +16,7 @@ from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.core.probe import LISTEN, socket_tables, sockets
 from ansible.module_utils.ringmaster.engine.socket import PIDFILE, ask, job_names, process, running_jobs
 from ansible.module_utils.ringmaster.packages.dpkg import Package, holder, packages, upstream
+from ansible.module_utils.ringmaster.packages.signing_key import dearmored, fingerprints
 
 CONFIG = "/etc/docker/daemon.json"
 # The engine accepts `--gpus` if it finds this program when it starts.
@@ -65,6 +66,7 @@ def look_engine(user: str) -> dict[str, Any]:
         "unfinished": [name for name in INTEREST if name in known and known[name].unfinished],
         "apt_locked_by": holder(),
         "apt_sources": apt_sources(),
+        "signing_keys": signing_keys(),
         "engine": {
             "present": shutil.which("dockerd") is not None,
             "cli": shutil.which("docker") is not None,
@@ -133,6 +135,15 @@ def apt_sources() -> list[str]:
     texts = (read(path) or "" for path in ("/etc/apt/sources.list", *glob.glob("/etc/apt/sources.list.d/*")))
     lines = (line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#"))
     return sorted({address for line in lines for address in re.findall(r"\bhttps?://\S+", line)})
+
+
+def signing_keys(keyrings: str = "/etc/apt/keyrings") -> dict[str, list[str]]:
+    """Return the fingerprints in each file of keys that we put there: somebody may have added to it since."""
+    found = {}
+    for path in glob.glob(f"{keyrings}/ringmaster-*.asc"):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            found[path] = fingerprints(dearmored(file.read()))
+    return found
 
 
 def _metrics_port(config: str) -> int:

@@ -38,6 +38,7 @@ def bare(**changes: Any) -> dict[str, Any]:
         "held": [],
         "unfinished": [],
         "apt_sources": [],
+        "signing_keys": {},
         "files": {"/etc/docker/daemon.json": None},
         "jobs": [],
         "toolkit": {"present": False, "version": None},
@@ -151,6 +152,24 @@ def test_vendor_packages_and_their_source() -> None:
         "set ringmaster_engine_source"
         in plan(bare(os={"id": "mint", "version": "22", "codename": "x"}), source="vendor")["problem"]
     )
+
+
+def test_a_key_that_was_added_to_a_file_of_ours_is_found_and_replaced() -> None:
+    expected, path = SETTINGS["docker"]["fingerprint"].replace(" ", ""), "/etc/apt/keyrings/ringmaster-docker.asc"
+
+    def node(*keys: str) -> dict[str, Any]:
+        return ready(apt_sources=[f"{SETTINGS['docker']['url']}/debian"], signing_keys={path: list(keys)})
+
+    assert not plan(node(expected))["touched"]
+    assert engine_findings(node(expected), INFO, SETTINGS) == []
+    for keys in ([expected, "ANOTHER"], ["ANOTHER"], []):
+        found = plan(node(*keys))
+        assert found["touched"]
+        assert [source["key_path"] for source in found["sources"]] == [path]
+        (finding,) = engine_findings(node(*keys), INFO, SETTINGS)
+        assert finding.startswith(f"apt trusts {' and '.join(keys) or 'no readable key'} by {path}, not 9DC8 5822")
+    # Without the source, the file is asked by nobody.
+    assert not plan(ready(signing_keys={path: ["ANOTHER"]}))["touched"]
 
 
 def test_the_toolkit_comes_only_where_it_is_missing_or_too_old() -> None:

@@ -1,6 +1,5 @@
 """How dpkg's and apt's output is read, and which packages become ours to take back. No package is touched."""
 
-import base64
 import subprocess
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import ringmaster_packages as module
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.engine.undo import engine_rules
 from ansible.module_utils.ringmaster.packages import apt, dpkg
-from ansible.module_utils.ringmaster.packages.signing_key import fingerprint
 from ansible.module_utils.ringmaster.packages.undo import removable
 
 STATUS = """\
@@ -148,13 +146,3 @@ def test_the_engines_rules_are_told_from_others() -> None:
         "-A OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT",
     ]
     assert engine_rules(rules, ["docker0"]) == [rules[2], rules[3], rules[5]]
-
-
-def test_a_keys_fingerprint() -> None:
-    body = b"\x04" + bytes(range(50))
-    packet = bytes([0x98, len(body)]) + body + b"the next packet"
-    text = (
-        f"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n{base64.b64encode(packet).decode()}\n=abcd\n-----END PGP PUBLIC KEY"
-    )
-    assert fingerprint(text) == "A89A2E66D020CFEFCD92D0C9B67622777A37BBB8"
-    assert fingerprint("<html>not found</html>") == ""

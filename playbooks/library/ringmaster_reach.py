@@ -74,7 +74,8 @@ def main() -> None:
     targets = module.params["targets"]
     problems = reach(targets, module.params["seconds"])
     if problems:
-        module.fail_json(msg=f"can't log in from here at {'; '.join(problems)}: run provision again", problems=problems)
+        fix = "run provision again, or look at the network between them"
+        module.fail_json(msg=f"can't log in from here at {'; '.join(problems)}: {fix}", problems=problems)
     module.exit_json(changed=False, reached=[places[0] for places in targets])
 
 

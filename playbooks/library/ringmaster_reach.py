@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import time
 
@@ -16,7 +15,7 @@ _LASTING = ("Permission denied", "Host key verification failed", "Too many authe
 # What makes two words the same way to a node, of all that `ssh -G` shows.
 _WAY = ("hostname ", "port ", "user ", "hostkeyalias ", "identityfile ", "proxyjump ", "proxycommand ")
 # Before the second try: sshd turns logins away at random while many are open (MaxStartups), and all nodes try at once.
-_PAUSE_S = (1.0, 3.0)
+_PAUSE_S = 2.0
 
 
 def reach(targets: list[list[str]], seconds: int) -> list[str]:
@@ -28,7 +27,7 @@ def reach(targets: list[list[str]], seconds: int) -> list[str]:
     failed = {places[0]: problem for places in targets if (problem := log_in(places[0], seconds))}
     again = [place for place, problem in failed.items() if not any(words in problem for words in _LASTING)]
     if again:
-        time.sleep(random.uniform(*_PAUSE_S))
+        time.sleep(_PAUSE_S)
     for place in again:
         failed[place] = log_in(place, seconds)
     problems = [f"{place}: {problem}" for place, problem in failed.items() if problem]

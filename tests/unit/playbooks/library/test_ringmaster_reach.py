@@ -31,7 +31,7 @@ def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("LOGINS", str(tmp_path / "logins"))
-    monkeypatch.setattr(ringmaster_reach, "_PAUSE_S", (0, 0))
+    monkeypatch.setattr(ringmaster_reach, "_PAUSE_S", 0.0)
     return tmp_path / "logins"
 
 

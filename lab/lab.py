@@ -214,7 +214,7 @@ def _remove(place: Place, name: str, container: Container | None) -> None:
 
 def _door(one: Node) -> Door:
     host_key = " ".join(one.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
-    return Door(name=one.name, address=one.address, port=one.spec.ssh_port, host_key=host_key)
+    return Door(name=one.name, address=one.address, port=one.spec.ssh_port, host_key=host_key, jump=one.spec.behind)
 
 
 def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]

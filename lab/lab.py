@@ -16,7 +16,7 @@ from docker.models.containers import Container
 from lab import registry
 from lab.base.place import LABEL, NODE_LABEL, SPEC_LABEL, Place, places
 from lab.base.say import say, step
-from lab.host import engine, facts
+from lab.host import engine, facts, inotify
 from lab.image import store
 from lab.nodes import access, gpus, network, node, ready
 from lab.nodes.access import Door
@@ -25,6 +25,9 @@ from lab.nodes.maker import Maker, wire
 from lab.nodes.node import SPEC_FILE, Node
 from lab.nodes.spec import LabSpec, NodeSpec
 from launcher.base.errors import ExitCode, RingmasterError
+
+_AT_ONCE = 8
+"""Nodes that boot at the same time: each has all its time-outs, however many there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,7 @@ def up(spec: LabSpec, place: Place, *, renew: Sequence[str] = ()) -> Lab:
     with _alone():
         place.state.mkdir(parents=True, exist_ok=True)
         place.state.chmod(0o700)
+        _provide_inotify(client, place, spec)
         wirings = wire(client, place, spec.nodes, here.mtu)
         main = network.find(client, place, network.MAIN)
         assert main is not None
@@ -104,6 +108,7 @@ def down(place: Place) -> None:
         finally:  # the key is removed in any case; leftovers in the engine are found again by their label
             access.remove(place)
             shutil.rmtree(place.state, ignore_errors=True)
+            inotify.give_back(place.label)
         if client is not None and not existing(client):
             store.remove(client)
 
@@ -146,6 +151,13 @@ def _check_tools() -> None:
             )
 
 
+def _provide_inotify(client: docker.DockerClient, place: Place, spec: LabSpec) -> None:
+    """Before anything is made: with too few inotify instances, nodes would not boot, and not say why."""
+    running = client.containers.list(filters={"label": NODE_LABEL})
+    here = {one.labels[NODE_LABEL] for one in running if one.labels[LABEL] == place.label}
+    inotify.provide(place.label, len({wanted.name for wanted in spec.nodes} - here), len(running))
+
+
 def _start(
     client: docker.DockerClient,
     place: Place,
@@ -155,12 +167,13 @@ def _start(
 ) -> Lab:
     what = ", ".join(spec.name for spec in fresh)
     with step(f"starting {what}") if fresh else contextlib.nullcontext():
-        _each(fresh, lambda spec: maker.make(spec, wirings[spec.name]))
+        _each(fresh, lambda spec: ready.await_systemd(maker.make(spec, wirings[spec.name]), fresh=True))
         lab = _attach(client, place)
-        new = {spec.name for spec in fresh}
         nodes = list(lab.nodes.values())
-        _each(nodes, lambda one: ready.await_systemd(one, fresh=one.name in new))
-        _each([one for one in nodes if one.name not in new], gpus.reset)
+        new = {spec.name for spec in fresh}
+        stayed = [one for one in nodes if one.name not in new]
+        _each(stayed, ready.await_systemd)
+        _each(stayed, gpus.reset)
         access.write(place, [_door(one) for one in nodes])
         _each(list(lab.nodes), lambda name: ready.await_ssh(place, name))
     return lab
@@ -201,14 +214,13 @@ def _remove(place: Place, name: str, container: Container | None) -> None:
 
 def _door(one: Node) -> Door:
     host_key = " ".join(one.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
-    return Door(name=one.name, address=one.address, port=one.spec.ssh_port, host_key=host_key)
+    return Door(name=one.name, address=one.address, port=one.spec.ssh_port, host_key=host_key, jump=one.spec.behind)
 
 
 def _each(items: Sequence, action: Callable) -> None:  # type: ignore[type-arg]
-    """Do `action` to all items at the same time; once all have ended, raise the first failure."""
-    if items:
-        with ThreadPoolExecutor(len(items)) as pool:
-            list(pool.map(action, items))
+    """Do `action` to all items, some at a time; once all have ended, raise the first failure."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(action, items))
 
 
 @contextlib.contextmanager

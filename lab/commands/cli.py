@@ -135,6 +135,7 @@ def _add_up(commands: "argparse._SubParsersAction[_Parser]") -> None:
     up.add_argument("--gpus", default="", help="stand-in GPUs per node; default 0")
     up.add_argument("--engine", **_SWITCH, help="make nodes that already have the Docker engine")
     up.add_argument("--unequal", **_SWITCH, help="make nodes that differ: interface names, ports, MTU, clock, …")
+    up.add_argument("--jump", **_SWITCH, help="let the operator reach the nodes through the last one only")
     up.add_argument("--registry", **_SWITCH, help="start an image registry beside the nodes")
     up.add_argument(
         "--node", action="append", default=[], metavar="NODE:KEY=VALUE,…",

@@ -28,6 +28,7 @@ def up(options: argparse.Namespace) -> None:
         engine=switch("ENGINE", options.engine),
         unequal=switch("UNEQUAL", options.unequal),
         registry=switch("REGISTRY", options.registry),
+        jump=switch("JUMP", options.jump),
         overrides=options.node,
     )
     lab.up(wanted, place)

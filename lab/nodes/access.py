@@ -18,6 +18,8 @@ class Door:
     port: int
     host_key: str
     """`ssh-ed25519 AAAA…`, read inside the node, not over the network."""
+    jump: str = ""
+    """The node through which alone it is reached; empty: directly."""
 
 
 def provide_key(place: Place) -> str:
@@ -60,7 +62,9 @@ def known_hosts(doors: Sequence[Door]) -> str:
 def ssh_config(place: Place, doors: Sequence[Door]) -> str:
     """Return the configuration with which ssh reaches the nodes by name and by address."""
     hosts = "".join(
-        f"Host {door.name} {door.address}\n    HostName {door.address}\n    Port {door.port}\n\n" for door in doors
+        f"Host {door.name} {door.address}\n    HostName {door.address}\n    Port {door.port}\n"
+        + (f"    ProxyJump {door.jump}\n\n" if door.jump else "\n")
+        for door in doors
     )
     return f"""\
 # Written by `make lab`: how to reach the rehearsal cluster's nodes.  ssh -F inventory/{place.ssh_config.name} node1

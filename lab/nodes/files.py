@@ -67,6 +67,11 @@ def first_boot(spec: NodeSpec, wiring: Wiring, host: Host, public_key: str, know
         placed[f"{home}/.bashrc"] = File(content=_OLD_BASHRC, owner=USER_ID)
     if spec.ssh_port != 22:
         placed["/etc/ssh/sshd_config.d/10-port.conf"] = File(content=f"Port {spec.ssh_port}\n")
+    if spec.max_startups:
+        placed["/etc/ssh/sshd_config.d/10-startups.conf"] = File(content=f"MaxStartups {spec.max_startups}\n")
+    if spec.behind:  # this machine is the gateway; the other nodes, the jump host too, come from their own addresses
+        refused = f"Match Address {wiring.gateway}\n    DenyUsers *\n"
+        placed["/etc/ssh/sshd_config.d/20-behind.conf"] = File(content=refused)
     return placed | _of_this_machine(spec, wiring, host, known_certificates)
 
 

@@ -42,8 +42,8 @@ class Maker:
         image = self.images[spec.engine].removeprefix("sha256:")[:12]
         return f"{spec.digest}-{image}-{wiring.address}-{wiring.second_address}"
 
-    def make(self, spec: NodeSpec, wiring: Wiring) -> None:
-        """Make one node and start its boot."""
+    def make(self, spec: NodeSpec, wiring: Wiring) -> Node:
+        """Make one node, start its boot, and return it."""
         folder = self.place.node(spec.name)
         _prepare(folder, spec, wiring)
         api = self.client.api
@@ -71,6 +71,7 @@ class Maker:
         container.start()
         # Last: a node without this file was interrupted while it was made.
         atomic_file.write_json(folder / SPEC_FILE, asdict(spec))
+        return node
 
 
 def host_arguments(spec: NodeSpec, folder: Path, network_name: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Node:
         Raises:
             RingmasterError: the node isn't running, or (with `check`) the command failed.
         """
-        code, text = self._exec(words)
+        code, text = self.ask(*words)
         if check and code:
             last = (text.strip().splitlines() or ["no output"])[-1]
             raise RingmasterError(f"{self.name}: {' '.join(words)[:80]}: {last}", exit_code=ExitCode.CLUSTER)
@@ -47,7 +47,7 @@ class Node:
         Raises:
             RingmasterError: the node isn't running.
         """
-        return self._exec(words)[0] == 0
+        return self.ask(*words)[0] == 0
 
     def place(self, files: dict[str, File]) -> None:
         """Put files into the node, running or not."""
@@ -88,7 +88,12 @@ class Node:
         self.container.reload()
         return str(self.container.status)
 
-    def _exec(self, words: tuple[str, ...]) -> tuple[int, str]:
+    def ask(self, *words: str) -> tuple[int, str]:
+        """Run a command in the node as root; return its exit status and what it printed.
+
+        Raises:
+            RingmasterError: the node isn't running.
+        """
         try:
             return command.run(self.container, *words)
         except (APIError, RequestException) as error:

@@ -5,10 +5,13 @@ import time
 
 from lab.base.place import Place
 from lab.base.say import say
+from lab.host import inotify
 from lab.nodes.node import Node
 from launcher.base.errors import ExitCode, RingmasterError
 
-_SECONDS = 90
+_SECONDS = 90.0
+_WORDS = 200
+"""Of each source's last words, how many characters are shown."""
 
 
 def await_systemd(node: Node, *, fresh: bool = False) -> None:
@@ -25,7 +28,7 @@ def await_systemd(node: Node, *, fresh: bool = False) -> None:
             if status in {"running", "degraded"}:
                 break
         else:
-            status = node.container.logs(tail=3).decode(errors="replace")
+            status = ""
         time.sleep(0.2)
     if status == "degraded":
         units = node.run("systemctl", "list-units", "--failed", "--plain", "--no-legend", check=False)
@@ -39,10 +42,44 @@ def await_systemd(node: Node, *, fresh: bool = False) -> None:
         )
     if status != "running":
         raise RingmasterError(
-            f"{node.name}: did not boot in {_SECONDS} s ({' '.join(status.split())[-300:]}); "
+            f"{node.name}: did not boot in {_SECONDS:.0f} s ({_why_not_booted(node, status)}); "
             "`make lab-down`, then try again",
             exit_code=ExitCode.NOT_STARTED,
         )
+
+
+def _why_not_booted(node: Node, status: str) -> str:
+    """Return all that the engine, systemd and the journal say of it, on one line."""
+    used_up = "this machine's inotify instances are used up" if inotify.used_up() else ""
+    found, state = {"": used_up}, node.state
+    if state == "running":
+        found |= {
+            "systemd": status or "no answer",
+            "still starting": _units(node, 1, "running", "list-jobs"),
+            "failed": _units(node, 0, "failed", "list-units", "--failed"),
+            "journal": _shown(node, "journalctl", "-b", "-q", "-o", "cat", "-p", "err", "-n", "3"),
+        }
+    else:
+        ended = node.container.attrs["State"]
+        found["its container"] = f"{state}, last exit status {ended['ExitCode']} {ended['Error']}"
+    found["its output"] = node.container.logs(tail=3).decode(errors="replace")
+    told = {what: " ".join(text.split())[-_WORDS:] for what, text in found.items()}
+    return "; ".join(f"{what}: {text}" if what else text for what, text in told.items() if text)
+
+
+def _units(node: Node, column: int, state: str, *listing: str) -> str:
+    """Return the units in that state, of a list of systemctl's that has their names in that column."""
+    rows = (line.split() for line in _shown(node, "systemctl", *listing, "--plain", "--no-legend").splitlines())
+    return ", ".join(row[column] for row in rows if state in row)
+
+
+def _shown(node: Node, *words: str) -> str:
+    """Return a command's output; empty if it fails, or doesn't end: not much works in a node that doesn't boot."""
+    try:
+        code, text = node.ask("timeout", "10", *words)
+    except RingmasterError:
+        return ""
+    return "" if code else text
 
 
 def _systemd_status(node: Node) -> str:
@@ -71,7 +108,7 @@ def await_ssh(place: Place, name: str) -> None:
     while reason := _ssh_refusal(place, name):
         if time.monotonic() > deadline:
             raise RingmasterError(
-                f"{name}: no ssh in {_SECONDS} s ({reason}); `python -m lab renew {name}` makes it anew",
+                f"{name}: no ssh in {_SECONDS:.0f} s ({reason}); `python -m lab renew {name}` makes it anew",
                 exit_code=ExitCode.NOT_STARTED,
             )
         time.sleep(0.2)

@@ -35,6 +35,8 @@ class NodeSpec:
     interface: str = _setting("eth0", "name of the network card")
     mtu: int = _setting(0, "576 to 9000 bytes; 0: the lab network's")
     ssh_port: int = _setting(22, "where sshd listens")
+    max_startups: str = _setting("", "sshd's MaxStartups, such as 10:30:100; empty: sshd's own default")
+    behind: str = _setting("", "another node: the operator reaches this one only through it (a jump host)")
     loopback_name: bool = _setting(False, "its host name is 127.0.1.1, as the installers of Debian and Ubuntu set it")
     old_files: bool = _setting(False, "authorized_keys without a final newline, a bashrc that returns early")
     clock: int = _setting(0, "how many seconds the clock is ahead for every login")
@@ -51,6 +53,7 @@ class NodeSpec:
         check.interface(f"{what}interface", self.interface)
         check.number(f"{what}mtu", self.mtu, 576, 9000, or_none=True)
         check.number(f"{what}ssh_port", self.ssh_port, 1, 65535)
+        check.pattern(f"{what}max_startups", self.max_startups, r"(\d{1,4}(:\d{1,3}:\d{1,4})?)?", "such as 10:30:100")
         check.number(f"{what}clock", self.clock, -MOST_SECONDS, MOST_SECONDS)
         check.number(f"{what}memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_MEMORY_MB, or_none=True)
         check.number(f"{what}disk_gb", self.disk_gb, 1, 1024)
@@ -69,6 +72,15 @@ class LabSpec:
 
     nodes: tuple[NodeSpec, ...]
     registry: bool = False
+
+    def __post_init__(self) -> None:
+        direct = [node.name for node in self.nodes if not node.behind]
+        for node in self.nodes:
+            if node.behind and node.behind not in direct:
+                raise RingmasterError(
+                    f"--node {node.name}:behind={node.behind}: must be a node that is reached directly: "
+                    f"{', '.join(direct) or 'there is none'}"
+                )
 
 
 _TYPES = {setting.name: setting.type for setting in fields(NodeSpec) if setting.name != "name"}
@@ -90,9 +102,13 @@ def lab(
     gpus: int = 0,
     unequal: bool = False,
     registry: bool = False,
+    jump: bool = False,
     overrides: Iterable[str] = (),
 ) -> LabSpec:
-    """Describe a lab of `nodes` nodes; `overrides` are words such as `node2:mtu=1300,ssh_port=2222`."""
+    """Describe a lab of `nodes` nodes; `overrides` are words such as `node2:mtu=1300,ssh_port=2222`.
+
+    With `jump` the operator reaches all nodes through the last one, whose sshd has the MaxStartups of most machines.
+    """
     check.number("NODES", nodes, 1, MOST_NODES)
     check.number("GPUS", gpus, 0, MOST_GPUS)
     specs = {}
@@ -100,6 +116,11 @@ def lab(
         # Stand-in GPUs come with the stand-in for the toolkit: NVIDIA's own would find no GPU.
         spec = NodeSpec(name=f"node{index + 1}", engine=engine, gpus=gpus, toolkit=gpus > 0)
         specs[spec.name] = replace(spec, **_TRAITS[index % len(_TRAITS)]) if unequal else spec  # type: ignore[arg-type]
+    if jump:
+        check.number("JUMP=1: NODES", nodes, 2, MOST_NODES)
+        last = f"node{nodes}"
+        specs = {name: replace(spec, behind="" if name == last else last) for name, spec in specs.items()}
+        specs[last] = replace(specs[last], max_startups="10:30:100")
     for word in overrides:
         name, _, settings = word.partition(":")
         if name not in specs:

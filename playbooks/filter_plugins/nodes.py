@@ -25,17 +25,18 @@ def settings_of(hostvars: Mapping[str, Any], names: Iterable[str], *settings: st
     }
 
 
-def proved(facts: Mapping[str, Mapping[str, Any]], inventory: Iterable[str], me: str) -> str:
+def proved(facts: Mapping[str, Mapping[str, Any]], inventory: Iterable[str], me: str, tried: Iterable[str]) -> str:
     """Return one line about what a verification has proved of the node `me`.
 
-    `facts` are those of the nodes that were looked at.
+    `facts` are those of the nodes that were looked at; `tried` are the nodes that `me` has logged in at.
     """
     fact = facts[me]
     cluster, gpus = fact["network"]["cluster"], fact["gpus"]
     image = fact["image"]["id"].removeprefix("sha256:")[:12] if fact["image"] else "none recorded"
+    others = [name for name in inventory if name != me]
     parts = [
         f"{cluster['interface']} {cluster['address']}",
-        _reached(facts, [name for name in inventory if name != me]),
+        _reached(facts, others, len({*tried} & {*others})),
         f"engine {fact['engine']['version']}",
         f"{len(gpus)} x {gpus[0]['model']}" if gpus else "no GPU",
         f"image {image}",
@@ -43,13 +44,18 @@ def proved(facts: Mapping[str, Mapping[str, Any]], inventory: Iterable[str], me:
     return ", ".join(parts)
 
 
-def _reached(facts: Mapping[str, Mapping[str, Any]], others: list[str]) -> str:
-    """Return how many others were reached by SSH, and which were not tried. (One that fails fails the verification.)"""
-    left = [name for name in others if name not in facts or not facts[name]["network"]["cluster"]["address"]]
-    if not left:
-        return f"reaches {len(others)} others by SSH" if others else "alone"
-    named = ", ".join(left[:_NAMED]) + (f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "")
-    return f"reaches {len(others) - len(left)} of {len(others)} others by SSH (not tried: {named})"
+def _reached(facts: Mapping[str, Mapping[str, Any]], others: list[str], tried: int) -> str:
+    """Return how many others were reached by SSH, and why not all. (One that fails fails the verification.)"""
+    absent = [name for name in others if name not in facts or not facts[name]["network"]["cluster"]["address"]]
+    if not others:
+        return "alone"
+    if tried == len(others):
+        return f"reaches {tried} others by SSH"
+    why = ["a sample"] if tried < len(others) - len(absent) else []
+    if absent:
+        more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+        why.append(f"not looked at: {', '.join(absent[:_NAMED])}{more}")
+    return f"reaches {tried} of {len(others)} others by SSH ({'; '.join(why)})"
 
 
 class FilterModule:

@@ -14,6 +14,9 @@ _HEAD = "# Written by Ringmaster (role ssh_mesh); removed by reset.\n"
 # are named too, for other accounts and keys on the same machines. ssh skips a missing one silently.
 _IDENTITIES = ("ringmaster_ed25519", "id_ed25519", "id_ecdsa", "id_rsa")
 
+# How many nodes prove every pair of them; more prove a part, which grows with their number and not with its square.
+_ALL_PAIRS = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
@@ -128,17 +131,29 @@ def ssh_config(node: Node, user: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def mesh_partners(facts: Mapping[str, Facts], inventory: Iterable[str], me: str) -> list[str]:
+    """Return the nodes that the node `me` logs in at when the mesh is proved, in the order of the rounds.
+
+    In round r each node logs in at the one r places after it, so each is asked by one other at a time; round 0 is the
+    node itself. Up to `_ALL_PAIRS` nodes try all pairs. With more, a node takes part in the rounds 1, 2, 4, 8 and so
+    on, and in the one with the first node; the first takes part in all. So every node is tried as client and as server,
+    by neighbours near and far, every pair with the first is tried in both directions, and a node more costs each of the
+    others nothing or one login.
+    """
+    nodes = [name for name in inventory if name in facts and facts[name]["network"]["cluster"]["address"]]
+    place, count = nodes.index(me), len(nodes)
+    rounds = set(range(count))
+    if count > _ALL_PAIRS and place > 0:
+        rounds = {0, count - place, *(1 << bit for bit in range((count - 1).bit_length()))}
+    return [nodes[(place + distance) % count] for distance in sorted(rounds)]
+
+
 def mesh_targets(
     facts: Mapping[str, Facts], names: Mapping[str, list[str]], inventory: Iterable[str], me: str
-) -> list[str]:
-    """Return what the node `me` must reach: every node by each of its names and addresses, beginning with itself.
-
-    Each node begins at another one, so that no sshd gets all of them at once: it refuses more than ten logins.
-    """
-    order = list(inventory)
-    order = [*order[order.index(me) :], *order[: order.index(me)]]
-    addresses = {name: fact["network"]["cluster"]["address"] for name, fact in facts.items()}
-    return [place for name in order if addresses.get(name) for place in (*names[name], addresses[name])]
+) -> list[list[str]]:
+    """Return for each partner of the node `me`, in order, all its names and its address."""
+    partners = mesh_partners(facts, inventory, me)
+    return [[*names[name], facts[name]["network"]["cluster"]["address"]] for name in partners]
 
 
 def _refuse_doubles(nodes: Mapping[str, Node], me: str) -> None:
@@ -174,4 +189,4 @@ class FilterModule:
     """Ansible's way in."""
 
     def filters(self) -> dict[str, Any]:
-        return {"mesh_files": mesh_files, "mesh_targets": mesh_targets}
+        return {"mesh_files": mesh_files, "mesh_partners": mesh_partners, "mesh_targets": mesh_targets}

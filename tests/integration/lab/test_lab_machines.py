@@ -14,7 +14,7 @@ from lab import lab
 from lab.base.place import LABEL, Place
 from lab.host import engine
 from lab.lab import Lab
-from lab.nodes import spec
+from lab.nodes import ready, spec
 from launcher.base.paths import ROOT
 from launcher.inventory import hosts as inventory
 
@@ -139,6 +139,19 @@ def test_a_reboot_from_inside_brings_it_back_as_it_was(machines: Lab) -> None:
     assert done.stdout.startswith("kept\nkept\n")
     assert "Status: active" in done.stdout
     assert lab.find(PLACE)["node1"].read_settings()["ADDRESS"] == node.address
+
+
+def test_of_a_node_that_does_not_boot_its_systemd_and_journal_are_asked(machines: Lab) -> None:
+    node = machines["node1"]
+    node.run("systemd-run", "--no-block", "--unit=stuck", "--property=Type=oneshot", "sleep", "infinity")
+    node.run("logger", "--priority", "user.err", "the flux capacitor is missing")
+    try:
+        node.run("sh", "-c", "until journalctl -b -p err | grep -q capacitor; do sleep 0.1; done")
+        why = ready._why_not_booted(node, "starting")
+    finally:
+        node.run("systemctl", "stop", "stuck")
+    assert why.startswith("systemd: starting; still starting: stuck.service; ")
+    assert "the flux capacitor is missing" in why
 
 
 def test_only_what_differs_is_made_anew(machines: Lab) -> None:

@@ -1,11 +1,13 @@
 """Role ssh_mesh on the lab: who reaches whom, from where, and what a node that leaves the inventory loses."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lab.faults.node_faults import Partition
 from lab.image.recipe import USER
 from lab.lab import Lab
 from lab.nodes.node import Node
@@ -78,6 +80,14 @@ def test_a_swapped_host_key_is_refused(machines: Lab) -> None:
         assert not ssh(node, "node3", "-o", "GlobalKnownHostsFile=/tmp/swapped")
     finally:
         node.run("rm", "/tmp/swapped")
+
+
+def test_verify_names_the_two_ends_of_a_broken_pair_and_no_others(machines: Lab) -> None:
+    with Partition(machines["node1"], machines["node2"]):
+        done = playbook(machines, "verify.yml", "--tags", "ssh_mesh", "-e", "ssh_mesh_timeout_s=1")
+    assert {name: counts["failed"] for name, counts in recap(done).items()} == {"node1": 1, "node2": 1, "node3": 0}
+    named = re.findall(r"^(\S+) +failed .* from here at (\S+): ssh: connect .* timed out", done.stdout, re.MULTILINE)
+    assert sorted(named) == [("node1", "node2"), ("node2", "node1")], done.stdout
 
 
 def test_a_node_that_left_the_inventory_vanishes_but_not_by_a_limit(machines: Lab, smaller: Path) -> None:

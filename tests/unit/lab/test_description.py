@@ -18,7 +18,7 @@ from lab.host import facts
 from lab.host.facts import Host
 from lab.image.recipe import recipe
 from lab.nodes import files, gpus, network, spec
-from lab.nodes.access import Door, known_hosts
+from lab.nodes.access import Door, known_hosts, ssh_config
 from lab.nodes.files import Wiring
 from lab.nodes.maker import host_arguments
 from lab.nodes.node import Node
@@ -57,6 +57,9 @@ def test_settings_of_one_node() -> None:
         ("node1:interface=docker0", "another interface's"),
         ("node1:gpus=-1", "0 to 16"),
         ("node1:driver=new", "a version"),
+        ("node1:max_startups=many", "such as 10:30:100"),
+        ("node1:behind=node1", "must be a node that is reached directly: there is none"),
+        ("node1:behind=node2", "must be a node that is reached directly"),
     ],
 )
 def test_settings_that_make_no_sense(word: str, said: str) -> None:
@@ -104,6 +107,22 @@ def test_wrong_usage_ends_in_one_line_and_the_closing_one(
     assert said in told.err
     assert told.err.count("\n") == 1
     assert told.out == "ringmaster: exit 2 (wrong usage or inventory)\n"
+
+
+def test_behind_a_jump_host_all_are_reached_through_the_last_one() -> None:
+    described = spec.lab(nodes=3, jump=True, overrides=["node3:max_startups=3:50:10"])
+    assert [node.behind for node in described.nodes] == ["node3", "node3", ""]
+    assert described.nodes[2].max_startups == "3:50:10"
+    given = [files.first_boot(node, WIRING, Host(), "ssh-ed25519 AAAA", "") for node in described.nodes]
+    assert given[0]["/etc/ssh/sshd_config.d/20-behind.conf"].content == "Match Address 10.1.2.1\n    DenyUsers *\n"
+    assert given[2]["/etc/ssh/sshd_config.d/10-startups.conf"].content == "MaxStartups 3:50:10\n"
+    assert not any("behind" in path for path in given[2])
+    doors = [
+        Door(name=node.name, address="10.1.2.11", port=22, host_key="", jump=node.behind) for node in described.nodes
+    ]
+    assert ssh_config(Place(), doors).count("    ProxyJump node3\n") == 2
+    with pytest.raises(RingmasterError, match="JUMP=1: NODES=1: must be 2 to 32"):
+        spec.lab(nodes=1, jump=True)
 
 
 def _node(folder: Path, name: str = "node1") -> Node:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from files import changed_files
 from nodes import proved
-from ssh_mesh import mesh_files, mesh_targets
+from ssh_mesh import mesh_files, mesh_partners, mesh_targets
 
 KEY = "ssh-ed25519 AAAA{} somebody"
 NAMES = {"n1": ["n1"], "n2": ["n2", "gpu2"], "n3": ["n3"]}
@@ -88,11 +88,55 @@ def test_cloned_nodes_are_refused_at_the_later_one() -> None:
         files(facts, me="n2")
 
 
-def test_each_node_begins_to_try_elsewhere() -> None:
+def test_a_partner_is_tried_by_all_its_places_the_node_itself_first() -> None:
     assert mesh_targets(FACTS, NAMES, ["n1", "n2", "n3"], "n2") == [
-        "n2", "gpu2", "10.0.0.2", "n3", "10.0.0.3", "n1", "10.0.0.1",
+        ["n2", "gpu2", "10.0.0.2"], ["n3", "10.0.0.3"], ["n1", "10.0.0.1"],
     ]  # fmt: skip
-    assert mesh_targets({"n1": FACTS["n1"]}, NAMES, ["n1", "n2"], "n1") == ["n1", "10.0.0.1"]
+    assert mesh_targets({"n1": FACTS["n1"]}, NAMES, ["n1", "n2"], "n1") == [["n1", "10.0.0.1"]]
+
+
+def rounds(count: int) -> tuple[list[str], dict[str, list[str]]]:
+    """A cluster's nodes, and the partners of each."""
+    names = [f"m{number}" for number in range(count)]
+    facts = {name: fact(number) for number, name in enumerate(names)}
+    return names, {name: mesh_partners(facts, names, name) for name in names}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8])
+def test_few_nodes_try_all_pairs_each_serving_one_login_in_a_round(count: int) -> None:
+    names, partners = rounds(count)
+    for tried in partners.values():
+        assert sorted(tried) == names
+    for turn in range(count):
+        assert len({tried[turn] for tried in partners.values()}) == count
+
+
+@pytest.mark.parametrize("count", [9, 16, 24, 32, 100])
+def test_many_nodes_try_a_few_each_and_the_first_all(count: int) -> None:
+    names, partners = rounds(count)
+    head, *others = names
+    assert sorted(partners[head]) == sorted(names)
+    most = 2 + (count - 1).bit_length()
+    for name in others:
+        tried = partners[name]
+        assert tried[0] == name
+        assert head in tried
+        assert len(tried) == len(set(tried)) <= most
+        asking = [one for one in others if name in partners[one] and one != name]
+        assert 1 <= len(asking) <= most  # tried as a server too, not by the head alone
+        assert names[(names.index(name) + 1) % count] in tried  # with its neighbour: the tried pairs hang together
+        turns = [(names.index(one) - names.index(name)) % count for one in tried]
+        assert turns == sorted(turns)  # a round is one distance: nobody serves two in it
+    assert sum(map(len, partners.values())) <= count * (most + 2)
+
+
+def test_nodes_that_were_not_looked_at_are_nobodys_partners() -> None:
+    names = [f"m{number}" for number in range(12)]
+    facts = {name: fact(number) for number, name in enumerate(names) if name not in {"m0", "m5"}}
+    facts["m7"] = fact(7, network={"cluster": {"address": None}, "routes": {}})
+    partners = {name: mesh_partners(facts, names, name) for name in facts if name != "m7"}
+    assert len(partners["m1"]) == 9  # the first that is there
+    assert not {"m0", "m5", "m7"} & {one for tried in partners.values() for one in tried}
 
 
 def present(wanted: list[dict[str, Any]]) -> dict[str, dict[str, Any] | None]:
@@ -149,9 +193,17 @@ def test_what_was_proved_says_what_was_not_tried() -> None:
         name: {**fact, **more, "network": {"cluster": {"interface": "eth0", **fact["network"]["cluster"]}}}
         for name, fact in FACTS.items()
     }
-    assert "reaches 2 others by SSH, " in proved(facts, FACTS, "n2")
+    n2 = ["n2", "n3", "n1"]
+    assert "reaches 2 others by SSH, " in proved(facts, FACTS, "n2", n2)
     two = {name: facts[name] for name in ("n2", "n3")}
-    assert "reaches 1 of 2 others by SSH (not tried: n1), " in proved(two, FACTS, "n2")
-    assert ", alone, " in proved(two, ["n2"], "n2")
+    assert "reaches 1 of 2 others by SSH (not looked at: n1), " in proved(two, FACTS, "n2", n2[:2])
+    assert ", alone, " in proved(two, ["n2"], "n2", ["n2"])
     many = [f"m{number}" for number in range(9)]
-    assert "reaches 0 of 9 others by SSH (not tried: m0, m1, m2, m3, m4 and 4 more)" in proved(two, [*many, "n2"], "n2")
+    assert (
+        "reaches 0 of 9 others by SSH (not looked at: m0, m1, m2, m3, m4 and 4 more)"
+        in proved(two, [*many, "n2"], "n2", ["n2"])
+    )  # fmt: skip
+    assert "reaches 1 of 2 others by SSH (a sample), " in proved(facts, FACTS, "n2", ["n2", "n3"])
+    assert "reaches 1 of 3 others by SSH (a sample; not looked at: m0), " in proved(
+        facts, ["m0", *FACTS], "n2", ["n2", "n3"]
+    )

@@ -25,6 +25,8 @@ from launcher.ssh.known_hosts import pinning_options
 from launcher.ssh.reachability import Answer
 from launcher.ssh.refusals import State
 
+_SHARED = ("probe.py", "addresses.py")
+"""What the Ansible modules share with the launcher, by symbolic links."""
 _NCCL_LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
 _SILENT = "ringmaster_silent"
 """The callback beside the playbooks that prints nothing: `make verify` shows only its table."""
@@ -57,7 +59,7 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
     Raises:
         RingmasterError: the request, the inventory or the first contact is at fault; nothing was touched.
     """
-    _refuse_lost_link()
+    _refuse_lost_links()
     flags = _flags(options)
     trust = switch("TRUST", options.trust)
     inventory = open_cluster(options.inventory, limit=options.limit)
@@ -74,19 +76,20 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
     return _closed(verb, inventory.hosts, answers, ended)
 
 
-def _refuse_lost_link() -> None:
-    """Refuse a copy of this checkout without its symbolic link: Ansible's own words for that name no cause.
+def _refuse_lost_links() -> None:
+    """Refuse a copy of this checkout without its symbolic links: Ansible's own words for that name no cause.
 
     Raises:
-        RingmasterError: the modules' probe isn't the launcher's.
+        RingmasterError: what the modules share with the launcher isn't the launcher's.
     """
-    link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / "probe.py"
-    if not link.exists() or link.read_bytes() != (ON_NODE / "probe.py").read_bytes():
-        raise RingmasterError(
-            f"{link.relative_to(ROOT)} is a symbolic link in git, and got lost in this copy: clone with git, or copy "
-            "with what keeps links (rsync -a, tar)",
-            exit_code=ExitCode.NOT_STARTED,
-        )
+    for name in _SHARED:
+        link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / name
+        if not link.exists() or link.read_bytes() != (ON_NODE / name).read_bytes():
+            raise RingmasterError(
+                f"{link.relative_to(ROOT)} is a symbolic link in git, and got lost in this copy: clone with git, or "
+                "copy with what keeps links (rsync -a, tar)",
+                exit_code=ExitCode.NOT_STARTED,
+            )
 
 
 def _flags(options: Options) -> list[str]:

@@ -29,6 +29,8 @@ class NodeFacts:
     runtime: str
     address: str
     interface: str
+    by_host_name: bool = False
+    """Whether Gloo must ask the host name for the address: by the interface it would find another one."""
     gpus: tuple[str, ...] = ()
     """Device ids. Nodes that are processes on one machine list the same ones at first, then each its share."""
     cores: int
@@ -309,10 +311,17 @@ def _environment(job: _Job, fact: NodeFacts) -> dict[str, str]:
 
 def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
     """Return the variables that the user and the inventory may set too; the inventory's choice wins over the user's."""
-    return {
+    variables = {
         **(fact.container.comm_env if fact.container else {}),
         "GLOO_SOCKET_IFNAME": fact.interface,
         "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
+    }
+    if ":" in fact.address:
+        variables["NCCL_SOCKET_FAMILY"] = "AF_INET6"  # it takes IPv4 wherever the interface has both
+    if fact.by_host_name:
+        del variables["GLOO_SOCKET_IFNAME"]
+    return {
+        **variables,
         # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
         "OMP_NUM_THREADS": str(max(1, fact.cores // job.processes_on_machine_of(fact))),
         "PYTHONFAULTHANDLER": "1",

@@ -40,6 +40,7 @@ _SECONDS = 20.0  # for a program to answer: nvidia-smi wakes sleeping GPUs first
 _GPUS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version")
 _PROCESSES = ("gpu_uuid", "pid", "process_name", "used_memory")
 _FORMAT = "--format=csv,noheader,nounits"
+_FLEETING = ("tentative", "dadfailed", "deprecated", "temporary")  # as `ip` calls them
 
 
 class Socket(NamedTuple):
@@ -100,7 +101,7 @@ def look(job_dir: str, data_dir: str) -> dict[str, Any]:
     """Return all that is known of this node."""
     # These three take the most time; they run while the rest is read.
     read_gpus, read_processes = ask_gpus(), ask_gpu_processes()
-    ip = Question("ip", "-json", "-4", "address", "show")
+    ip = Question("ip", "-json", "address", "show")
     parts: dict[str, Callable[[], Any]] = {
         "uid": os.getuid,
         "gid": os.getgid,
@@ -217,16 +218,29 @@ def folder(path: str) -> dict[str, Any]:
 
 
 def interfaces(text: str) -> list[dict[str, Any]]:
-    """Return name, MTU and IPv4 addresses (with the prefix's length) of each interface that has one."""
-    return [
-        {
-            "name": one["ifname"],
-            "mtu": one["mtu"],
-            "addresses": [f"{info['local']}/{info['prefixlen']}" for info in one["addr_info"] if "local" in info],
-        }
-        for one in json.loads(text)
-        if one.get("addr_info")  # `ip -4` shows the others as empty objects
-    ]
+    """Return each interface that has an address, from what `ip -json address show` prints."""
+    return [interface(one) for one in json.loads(text) if one.get("addr_info")]
+
+
+def interface(shown: dict[str, Any]) -> dict[str, Any]:
+    """Return an interface as `addresses.py` takes it: name, MTU, and the addresses (with the prefix's length).
+
+    `addresses` are those that other machines can be told; `every` has also those that are not valid yet, or not for
+    long. `first_ipv4` and `first_ipv6` are what NCCL and Gloo find under the interface's name: the first of all, but
+    for those that have a label of their own (eth0:1).
+    """
+    carried = [one for one in shown.get("addr_info", []) if "local" in one]
+    valid = [one for one in carried if one.get("scope") != "link"]
+    lasting = [one for one in valid if not any(one.get(flag) for flag in _FLEETING)]
+    named = [one["local"] for one in carried if one.get("label", shown["ifname"]) == shown["ifname"]]
+    return {
+        "name": shown["ifname"],
+        "mtu": shown.get("mtu"),
+        "addresses": [f"{one['local']}/{one['prefixlen']}" for one in lasting],
+        "every": [one["local"] for one in valid],
+        "first_ipv4": next((one for one in named if ":" not in one), ""),
+        "first_ipv6": next((one for one in named if ":" in one), ""),
+    }
 
 
 def ask_gpus() -> Callable[[], list[dict[str, Any]]]:

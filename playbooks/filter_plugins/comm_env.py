@@ -88,17 +88,23 @@ def comm_variables(
     problems = comm_problems(extra)
     if problems:
         raise ValueError("; ".join(problems))
-    interface = network["cluster"]["interface"]
+    cluster = network["cluster"]
+    interface, address = cluster["interface"], cluster["address"]
     if not interface:
-        raise ValueError(network["cluster"]["problem"])
+        raise ValueError(cluster["problem"])
     # "=" means exactly this interface: NCCL matches by prefix otherwise, and takes eth10 for eth1. Gloo matches no
     # patterns.
-    variables = {"NCCL_SOCKET_IFNAME": f"={interface}", "GLOO_SOCKET_IFNAME": str(interface)}
+    variables = {"NCCL_SOCKET_IFNAME": f"={interface}"}
+    if cluster["gloo"]:  # else it would find another address there than by the host name
+        variables["GLOO_SOCKET_IFNAME"] = str(cluster["gloo"])
+    if ":" in address:
+        variables["NCCL_SOCKET_FAMILY"] = "AF_INET6"
     if nccl_debug:
         variables["NCCL_DEBUG"] = nccl_debug
     if infiniband == "avoid" or (infiniband == "auto" and not network["infiniband"]):
         variables["NCCL_IB_DISABLE"] = "1"
-    return variables | {str(name): str(value) for name, value in extra.items()}
+    # The last is nobody's to override: jobs take the node's address from it (launcher/on_node/addresses.py).
+    return variables | {str(name): str(value) for name, value in extra.items()} | {"RINGMASTER_CLUSTER_IP": address}
 
 
 def comm_files(

@@ -155,6 +155,12 @@ def _network(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     return fact["network"]["cluster"]["problem"] or ""
 
 
+def _nccl(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
+    told = "NCCL_SOCKET_IFNAME" in (settings.get("comm_env") or {})
+    used = bool(fact["gpus"]) and settings.get("backend") != "gloo" and not told
+    return str(fact["network"]["cluster"]["nccl_problem"]) if used else ""
+
+
 def _promised(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
     promised = settings.get("gpus")
     if promised is None:
@@ -234,6 +240,7 @@ _CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str
     ("memory", True, _memory),
     ("clock", False, _clock),
     ("network", True, _network),
+    ("nccl", True, _nccl),
     ("routes", False, _many_routes),
     ("gpus", True, _promised),
     ("driver", True, _driver),

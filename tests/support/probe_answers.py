@@ -8,6 +8,20 @@ from launcher.inventory.hosts import Host
 
 FOLDERS = {"job_dir": "/jobs", "data_dir": "/data"}
 
+
+def interface(name: str, *addresses: str, mtu: int = 1500) -> dict[str, Any]:
+    """Return an interface as the probe shows it, with addresses (with the prefix's length) in the kernel's order."""
+    plain = [one.partition("/")[0] for one in addresses]
+    return {
+        "name": name,
+        "mtu": mtu,
+        "addresses": list(addresses),
+        "every": plain,
+        "first_ipv4": next((one for one in plain if ":" not in one), ""),
+        "first_ipv6": next((one for one in plain if ":" in one), ""),
+    }
+
+
 ANSWER: dict[str, Any] = {
     "troubles": {},
     "uid": 1000,
@@ -25,9 +39,9 @@ ANSWER: dict[str, Any] = {
     "data_dir": {"path": "/data", "there": True, "writable": True, "free": 10**12},
     "certificates": True,
     "interfaces": [
-        {"name": "lo", "mtu": 65536, "addresses": ["127.0.0.1/8"]},
-        {"name": "eth0", "mtu": 1500, "addresses": ["192.0.2.1/24"]},
-        {"name": "eth1", "mtu": 9000, "addresses": ["10.0.0.1/24", "10.0.0.101/24"]},
+        interface("lo", "127.0.0.1/8", mtu=65536),
+        interface("eth0", "192.0.2.1/24"),
+        interface("eth1", "10.0.0.1/24", "10.0.0.101/24", mtu=9000),
     ],
     "gpus": [
         {"index": "0", "uuid": "GPU-a", "model": "A100", "memory_mib": 81920, "used_mib": 4, "driver": "580.95.05"},

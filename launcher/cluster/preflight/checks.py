@@ -114,7 +114,10 @@ def node_is_reachable(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[
         if one.answer.comm_env is None:
             continue  # `node_is_provisioned` reports that
         try:
-            if cluster_address(one.host, one.answer).address.is_loopback:
+            where = cluster_address(one.host, one.answer)
+            if where.nccl_problem and _uses_nccl(one):
+                yield one.problem(where.nccl_problem)
+            if where.address.is_loopback:
                 yield one.problem(
                     "no other node can reach its loopback address: correct ringmaster_interface or "
                     "ringmaster_cluster_ip"
@@ -247,6 +250,13 @@ def _addresses(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Cluster
         except ValueError:
             continue
     return found
+
+
+def _uses_nccl(one: Candidate) -> bool:
+    """Whether its ranks may use NCCL, and nobody has told it its interface."""
+    settings = one.host.settings
+    told = "NCCL_SOCKET_IFNAME" in (settings.get("comm_env") or {})
+    return bool(one.choice.devices) and settings.get("backend") != "gloo" and not told
 
 
 def _each(values: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from launcher.image.labels import ImageFacts
 from launcher.inventory.hosts import Host
 from launcher.job.container import IMAGE_USER, ContainerFacts
 from launcher.job.plan import NodeFacts
+from launcher.on_node.addresses import RECORD
 
 
 def to_node_facts(
@@ -23,6 +24,7 @@ def to_node_facts(
         runtime=host.runtime,
         address=str(where.address.ip),
         interface=where.interface,
+        by_host_name=where.by_host_name,
         gpus=choice.devices,
         cores=answer.cores,
         settings=host.settings,
@@ -31,7 +33,7 @@ def to_node_facts(
             digest=recorded_image,
             user=f"{answer.uid}:{answer.gid}" if answer.uid else f"{IMAGE_USER}:{IMAGE_USER}",
             all_gpus=choice.all_gpus,
-            comm_env=answer.comm_env or {},
+            comm_env={name: value for name, value in (answer.comm_env or {}).items() if name != RECORD},
             infiniband=answer.devices,
             memory=answer.memory,
             memlock=answer.memlock,

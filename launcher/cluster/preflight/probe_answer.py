@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
@@ -44,11 +44,17 @@ class GpuProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """A network interface with IPv4 addresses."""
+    """A network interface with addresses."""
 
     name: str
     mtu: int
-    addresses: tuple[IPv4Interface, ...]
+    addresses: tuple[IPv4Interface | IPv6Interface, ...]
+    """Those that other machines can be told."""
+    every: tuple[str, ...]
+    """Also those that are not valid yet, or not for long."""
+    first_ipv4: str
+    first_ipv6: str
+    """What NCCL and Gloo find under the interface's name; empty if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +155,7 @@ def _from_fields(fields: Mapping[str, Any], heard_at: float) -> ProbeAnswer:
         else {str(key): str(value) for key, value in fields["comm_env"].items()},
         image_record=fields["image"] if isinstance(fields["image"], dict) else {},
         interfaces=tuple(
-            Interface(name=one["name"], mtu=one["mtu"], addresses=tuple(map(IPv4Interface, one["addresses"])))
+            Interface(**{**one, "addresses": tuple(map(ip_interface, one["addresses"])), "every": tuple(one["every"])})
             for one in fields["interfaces"] or ()
         ),
         listening=frozenset(map(int, fields["listening"] or ())),

@@ -19,15 +19,26 @@ from tests.support.environment import kept
 # Packets as small as in many a cloud: downloads through an engine's own network, of 1500 bytes, can stand still there.
 WANTED = spec.lab(nodes=2, gpus=2, overrides=("node1:mtu=1400", "node2:mtu=1400"))
 OWN = Place(name="cluster")
+# Makes an address that no other node reaches the first of the interface: all jobs must take the second.
+SECOND = """
+case "$(ip -4 -o address show dev eth0)" in *192.0.2.2/32*) exit ;; esac
+set -e
+carried=$(ip -4 -o address show dev eth0 | awk '{print $4}') router=$(ip route show default | awk '{print $3}')
+ip -4 address flush dev eth0
+ip address add 192.0.2.2/32 dev eth0
+ip address add "$carried" broadcast + dev eth0
+ip route add default via "$router"
+"""
 Write = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
 def machines(an_engine: None) -> Iterator[Lab]:
-    """Two bare nodes, made ready as a user does it."""
+    """Two bare nodes, of which one has two addresses, made ready as a user does it."""
     try:
         with step("lab"):
             found = lab.up(WANTED, OWN, renew=() if kept() else [node.name for node in WANTED.nodes])
+        found["node2"].run("sh", "-c", SECOND)
         for verb in ("provision", "image"):
             with step(f"make {verb}"):
                 done = finished(start_make(verb, ROOT, {"INVENTORY": OWN.inventory}))

@@ -141,11 +141,23 @@ def test_planned_gpus_that_the_container_does_not_see_are_not_replaced_by_the_cp
 ) -> None:
     text = "    ringmaster_backend: gloo  # the GPUs, where there are any, are stand-ins\n"
     inventory = cluster.inventory_with(tmp_path / "inventory", (text, ""))
-    job = cluster.train(SCRIPT=program(_NOTHING), GPUS=1, INVENTORY=inventory)
+    job = cluster.train(SCRIPT=program(_NOTHING), GPUS=1, NODES=1, INVENTORY=inventory)
     assert job.exit_code == 3, job.output
     assert "1 GPU(s) are planned for this node, the container sees none" in job.output
     assert "was here" not in job.output
     assert cluster.containers(job.name) == {node: [] for node in NODES}
+
+
+def test_nccl_would_take_another_address_than_the_clusters(cluster: Cluster, tmp_path: Path) -> None:
+    """node2's is the second of its interface, which Gloo finds by the host name: all other tests show that."""
+    text = "    ringmaster_backend: gloo  # the GPUs, where there are any, are stand-ins\n"
+    inventory = cluster.inventory_with(tmp_path / "inventory", (text, ""))
+    with untouched(cluster):
+        job = cluster.train(ARGS=_BRIEF, INVENTORY=inventory)
+    assert_refused(job, "ringmaster: node2: NCCL would take 192.0.2.2, which comes first on eth0")
+    refused = cluster.make("provision", INVENTORY=inventory)
+    assert refused.exit_code == 3, refused.output
+    assert "node2: NCCL would take 192.0.2.2" in refused.output
 
 
 def test_a_node_with_another_host_key_is_not_spoken_to(cluster: Cluster, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from launcher.on_node import probe
 from launcher.ssh.connection import Finished
 from tests.support.cluster.engine import FakeEngine
 from tests.support.cluster.local_remote import LocalRemote
-from tests.support.probe_answers import ANSWER
+from tests.support.probe_answers import ANSWER, interface
 
 BUNDLED = Request(program=Program(arguments=("--epochs", "1"), root=ROOT))
 ID = "sha256:" + "1" * 64
@@ -42,7 +42,7 @@ class Node(LocalRemote):
             "job_dir": {**ANSWER["job_dir"], "path": str(job_dir)},
             "data_dir": {**ANSWER["data_dir"], "path": str(self.data)},
             "image": {"reference": REFERENCE, "id": ID, "name": "train:local"},
-            "interfaces": [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}],
+            "interfaces": [interface("eth1", f"10.0.0.{number}/24")],
         }
         self.fake = FakeEngine(name)
 

@@ -1,1 +1,1 @@
-"""The manifest of what provisioning changed, blocks in others' files, writing whole files, and the probe."""
+"""The manifest of what provisioning changed, blocks in others' files, writing whole files, the probe, the addresses."""

@@ -9,6 +9,8 @@ from collections import Counter
 from fnmatch import fnmatch
 from typing import Any
 
+from ansible.module_utils.ringmaster.core.addresses import cluster_address
+from ansible.module_utils.ringmaster.core.probe import interface
 from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.names.look import look_names, resolve
 from ansible.module_utils.ringmaster.system.look import connection
@@ -35,7 +37,10 @@ def look_network(peers: dict[str, str], given_interface: str, given_address: str
     interfaces = [_interface(one) for one in answers if "ifname" in one]
     routes = {name: _route(name, targets[name], address, answers, trouble) for name, address in addresses.items()}
     return {
-        "interfaces": interfaces,
+        "interfaces": [
+            {"name": one["name"], "addresses": one["every"], "mtu": one["mtu"], "virtual": one["virtual"]}
+            for one in interfaces
+        ],
         "routes": routes if peers else {},
         "cluster": choose(interfaces, routes, given_interface, given_address),
         "infiniband": _infiniband(),
@@ -46,45 +51,27 @@ def look_network(peers: dict[str, str], given_interface: str, given_address: str
 def choose(
     interfaces: list[dict[str, Any]], routes: Routes, given_interface: str = "", given_address: str = ""
 ) -> dict[str, Any]:
-    """Return the interface, address and MTU that the others reach this node by, or a problem with its remedy."""
+    """Return where the others reach this node, as `cluster_address` does, or a problem with its remedy."""
     if given_interface or given_address:
-        return _given(interfaces, routes, given_interface, given_address)
+        source = _source(routes, given_interface)
+        return cluster_address(interfaces, interface=given_interface, address=given_address, preferred=source)
     virtual = {one["name"] for one in interfaces if one["virtual"]}
     used = Counter(one["interface"] for one in routes.values() if one.get("interface", "lo") not in virtual | {"lo"})
     if used:
-        return _cluster(interfaces, routes, used.most_common(1)[0][0])
+        name = used.most_common(1)[0][0]
+        return cluster_address(interfaces, interface=name, preferred=_source(routes, name))
     reasons = sorted({one.get("error") or f"{name} through {one['interface']}" for name, one in routes.items()})
     return _problem(f"no interface leads to the other nodes ({'; '.join(reasons)}): {_REMEDY}")
 
 
-def _given(interfaces: list[dict[str, Any]], routes: Routes, interface: str, address: str) -> dict[str, Any]:
-    """Return what the user chose, if this node has it."""
-    named = [one for one in interfaces if not interface or one["name"] == interface]
-    if not named:
-        names = ", ".join(one["name"] for one in interfaces)
-        return _problem(f"there is no interface '{interface}' here, but {names}: correct ringmaster_interface")
-    if not address:
-        return _cluster(interfaces, routes, interface)
-    carriers = [one for one in named if address in one["addresses"]]
-    if not carriers:
-        others = ", ".join(f"{one['name']} {' '.join(one['addresses'])}" for one in named)
-        return _problem(f"no interface here has the address {address} (only {others}): correct ringmaster_cluster_ip")
-    return {"interface": carriers[0]["name"], "address": address, "mtu": carriers[0]["mtu"], "problem": None}
-
-
-def _cluster(interfaces: list[dict[str, Any]], routes: Routes, name: str) -> dict[str, Any]:
-    """Return the interface with the address that the kernel sends from, or else its first."""
-    none: dict[str, Any] = {"addresses": [], "mtu": None}
-    interface = next((one for one in interfaces if one["name"] == name), none)
+def _source(routes: Routes, name: str) -> str:
+    """Return the address that the kernel sends from on an interface, to most of the other nodes."""
     sources = Counter(one["source"] for one in routes.values() if one.get("interface") == name and one["source"])
-    address = sources.most_common(1)[0][0] if sources else next(iter(interface["addresses"]), None)
-    if address is None:
-        return _problem(f"the interface {name} has no address: {_REMEDY}")
-    return {"interface": name, "address": address, "mtu": interface["mtu"], "problem": None}
+    return sources.most_common(1)[0][0] if sources else ""
 
 
 def _problem(text: str) -> dict[str, Any]:
-    return {"interface": None, "address": None, "mtu": None, "problem": text}
+    return {"interface": None, "address": None, "mtu": None, "problem": text, "gloo": "", "nccl_problem": ""}
 
 
 def _elsewhere() -> dict[str, str]:
@@ -123,10 +110,7 @@ def _ask_kernel(addresses: list[str]) -> tuple[list[dict[str, Any]], str]:
 
 
 def _interface(shown: dict[str, Any]) -> dict[str, Any]:
-    name = shown["ifname"]
-    local = [one["local"] for one in shown.get("addr_info", []) if one.get("scope") != "link" and "local" in one]
-    virtual = any(fnmatch(name, pattern) for pattern in _VIRTUAL)
-    return {"name": name, "mtu": shown.get("mtu"), "addresses": local, "virtual": virtual}
+    return {**interface(shown), "virtual": any(fnmatch(shown["ifname"], pattern) for pattern in _VIRTUAL)}
 
 
 def _route(name: str, given: str, address: str | None, answers: list[dict[str, Any]], trouble: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
-from launcher.base.paths import ROOT
+from launcher.base.paths import ON_NODE, ROOT
 from launcher.commands import provision
 from launcher.commands.provision import Options, Verb
 from launcher.inventory.hosts import Host
@@ -152,15 +152,19 @@ def test_the_table_is_aligned() -> None:
     assert "\033[31mdown\033[0m" in node_table.lines(rows, coloured=True)[1]
 
 
-@pytest.mark.parametrize("text", ["../../../../launcher/on_node/probe.py", None])
+@pytest.mark.parametrize("lost", ["probe.py", "addresses.py"])
+@pytest.mark.parametrize("text", ["../../../../launcher/on_node/", None])
 def test_a_copy_without_the_link_is_refused_in_a_sentence(
-    called: dict[str, Any], hosts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+    called: dict[str, Any], hosts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, lost: str
 ) -> None:
     monkeypatch.setattr(provision, "ROOT", tmp_path)
-    link = tmp_path / "playbooks/module_utils/ringmaster/core/probe.py"
-    link.parent.mkdir(parents=True)
+    core = tmp_path / "playbooks/module_utils/ringmaster/core"
+    core.mkdir(parents=True)
+    for name in ("probe.py", "addresses.py"):
+        (core / name).symlink_to(ON_NODE / name)
+    (core / lost).unlink()
     if text is not None:
-        link.write_text(text)
-    with pytest.raises(RingmasterError, match=r"probe\.py is a symbolic link in git") as raised:
+        (core / lost).write_text(text + lost)
+    with pytest.raises(RingmasterError, match=rf"{lost} is a symbolic link in git") as raised:
         provision.run(Verb.RESET, Options(inventory=hosts))
     assert raised.value.exit_code == ExitCode.NOT_STARTED and "command" not in called

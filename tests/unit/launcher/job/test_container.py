@@ -15,7 +15,7 @@ from launcher.job import container
 from launcher.job.container import Container, arguments, command_line, describe, node_folder
 from launcher.job.plan import NodePlan, Plan
 from launcher.on_node.rank import decoded
-from tests.support.plans import FACTS, cluster_plan
+from tests.support.plans import FACTS, cluster_facts, cluster_plan, plan_for
 
 HOSTILE = ("--", "-x", "a b", "'\"", "$(touch /tmp/no)", "`id`", ";", "\n", "ü\u202e", "${local_rank}", "$$", "")
 
@@ -225,6 +225,13 @@ def test_the_interface_of_the_plan_wins_over_the_nodes_comm_env() -> None:
     environment = cluster_plan().nodes[0].environment
     assert (environment["NCCL_IB_HCA"], environment["GLOO_SOCKET_IFNAME"]) == ("mlx5_0", "lo")
     assert environment["HOME"] == "/job/home"
+
+
+def test_an_address_that_gloo_finds_only_by_the_host_name() -> None:
+    nodes = [replace(fact, by_host_name=True) for fact in cluster_facts(2)]
+    environment = plan_for(nodes).nodes[0].environment
+    assert "GLOO_SOCKET_IFNAME" not in environment, "neither the plan's nor the node's: it would find another address"
+    assert environment["NCCL_SOCKET_IFNAME"] == "=lo"
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))

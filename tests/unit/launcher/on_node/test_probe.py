@@ -150,7 +150,25 @@ def test_memory_is_the_lower_of_the_machines_and_its_cgroups(tmp_path: Path, lim
 def test_interfaces() -> None:
     shown = [
         {},
-        {"ifname": "eth0", "mtu": 1400, "addr_info": [{"local": "10.0.0.1", "prefixlen": 24}, {"family": "inet"}]},
+        {
+            "ifname": "eth0",
+            "mtu": 1400,
+            "addr_info": [
+                {"local": "10.0.0.1", "prefixlen": 24, "label": "eth0"},
+                {"family": "inet"},
+                {"local": "fd00::1", "prefixlen": 64, "deprecated": True},
+                {"local": "fe80::1", "prefixlen": 64, "scope": "link"},
+            ],
+        },
         {"ifname": "eth1", "mtu": 1500, "addr_info": []},
     ]
-    assert probe.interfaces(json.dumps(shown)) == [{"name": "eth0", "mtu": 1400, "addresses": ["10.0.0.1/24"]}]
+    assert probe.interfaces(json.dumps(shown)) == [
+        {
+            "name": "eth0",
+            "mtu": 1400,
+            "addresses": ["10.0.0.1/24"],
+            "every": ["10.0.0.1", "fd00::1"],
+            "first_ipv4": "10.0.0.1",
+            "first_ipv6": "fd00::1",
+        }
+    ]

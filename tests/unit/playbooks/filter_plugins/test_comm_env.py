@@ -16,7 +16,7 @@ def fact(number: int, hostname: str = "", names: list[str] | None = None, **netw
         "user": {"name": "ops", "home": "/home/ops", "shell": "/bin/bash"},
         "network": {
             "names": names or [name],
-            "cluster": {"interface": "eth0", "address": f"10.0.0.{number}", "problem": None},
+            "cluster": {"interface": "eth0", "address": f"10.0.0.{number}", "problem": None, "gloo": "eth0"},
             "interfaces": [{"name": "eth0", "addresses": [f"10.0.0.{number}"]}],
             "infiniband": False,
             "resolves_to": [f"10.0.0.{number}"],
@@ -54,11 +54,25 @@ def test_the_dictionary() -> None:
     network = fact(1)["network"]
     assert comm_env.comm_variables(network, {}) == {
         "NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_IB_DISABLE": "1",
+        "RINGMASTER_CLUSTER_IP": "10.0.0.1",
     }  # fmt: skip
     more = comm_env.comm_variables(network, {"NCCL_NSOCKS_PERTHREAD": 4, "NCCL_SOCKET_IFNAME": "=eth9"}, "INFO", "use")
     assert more == {
         "NCCL_SOCKET_IFNAME": "=eth9", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO", "NCCL_NSOCKS_PERTHREAD": "4",
+        "RINGMASTER_CLUSTER_IP": "10.0.0.1",
     }  # fmt: skip
+
+
+def test_an_address_that_is_not_the_interfaces_first_is_found_by_the_host_name() -> None:
+    cluster = {"interface": "eth0", "address": "10.0.0.7", "problem": None, "gloo": ""}
+    variables = comm_env.comm_variables(fact(1, cluster=cluster)["network"], {"RINGMASTER_CLUSTER_IP": "10.9.9.9"})
+    assert "GLOO_SOCKET_IFNAME" not in variables, "Gloo would take the first"
+    assert variables["RINGMASTER_CLUSTER_IP"] == "10.0.0.7", "jobs take it from there"
+
+
+def test_nccl_is_told_to_use_ipv6() -> None:
+    cluster = {"interface": "eth0", "address": "fd00::1", "problem": None, "gloo": "eth0"}
+    assert comm_env.comm_variables(fact(1, cluster=cluster)["network"], {})["NCCL_SOCKET_FAMILY"] == "AF_INET6"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ GPU = {"index": "0", "model": "NVIDIA H100", "memory_mib": 81559, "driver": "580
 
 
 def fact(**changes: Any) -> dict[str, Any]:
-    cluster = {"interface": "eth0", "address": "10.0.0.1", "mtu": 1500, "problem": None}
+    cluster = {"interface": "eth0", "address": "10.0.0.1", "mtu": 1500, "problem": None, "nccl_problem": ""}
     return {
         "user": {"name": "ops", "root": True},
         "os": {"id": "debian", "like": "", "version": "12", "codename": "bookworm", "name": "Debian 12"},
@@ -42,6 +42,24 @@ def fact(**changes: Any) -> dict[str, Any]:
         "network": {"cluster": cluster, "routes": {"b": {"interface": "eth0", "source": "10.0.0.1"}}},
         **changes,
     }
+
+
+SECOND = {"interface": "eth0", "address": "10.0.0.1", "mtu": 1500, "problem": None, "nccl_problem": "another first"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "refused"),
+    [
+        ({}, [GPU], True),
+        ({"backend": "nccl"}, [GPU], True),
+        ({"backend": "gloo"}, [GPU], False),
+        ({"comm_env": {"NCCL_SOCKET_IFNAME": "=eth0x"}}, [GPU], False),
+        ({}, [], False),
+    ],
+)
+def test_nccl_needs_the_first_address(settings: dict[str, Any], gpus: list[Any], refused: bool) -> None:
+    found = findings(settings, gpus=gpus, network={"cluster": SECOND, "routes": {}})
+    assert [(one["check"], one["required"]) for one in found] == ([("nccl", True)] if refused else [])
 
 
 def findings(settings: dict[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:
@@ -173,11 +191,12 @@ def test_gpus_whose_processes_can_not_be_listed_are_there(tmp_path: Path, monkey
     assert (found["gpu_processes"], found["gpu_problem"], found["unclaimed"]) == ([], None, 0)
 
 
-def test_preflight_and_training_read_a_node_with_one_file() -> None:
-    link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / "probe.py"
+@pytest.mark.parametrize("name", ["probe.py", "addresses.py"])
+def test_preflight_and_training_read_a_node_with_one_file(name: str) -> None:
+    link = ROOT / "playbooks" / "module_utils" / "ringmaster" / "core" / name
     assert link.is_symlink()
     assert not link.readlink().is_absolute()
-    assert link.resolve() == ROOT / "launcher" / "on_node" / "probe.py"
+    assert link.resolve() == ROOT / "launcher" / "on_node" / name
 
 
 def test_the_system_is_read() -> None:

@@ -16,7 +16,7 @@ from launcher.cluster.preflight.image import image_names
 from launcher.cluster.preflight.probe_answer import Folder
 from launcher.cluster.preflight.requirements import Requirements
 from launcher.image.labels import ImageFacts, from_engine
-from tests.support.probe_answers import ANSWER, answer, host
+from tests.support.probe_answers import ANSWER, answer, host, interface
 
 LABELS = {"ringmaster.trainer": "t1", "ringmaster.cuda": "13.2", "ringmaster.packages": '{"torch": "2.15.0"}'}
 IMAGE = ImageFacts(id="sha256:i", digests=frozenset({"sha256:d"}), architecture="amd64", labels=LABELS)
@@ -29,7 +29,7 @@ def candidate(name: str = "node1", settings: dict[str, Any] | None = None, **fie
     here, probed = host(name, **settings or {}), answer(**fields)
     if "interfaces" not in fields:
         number = name.removeprefix("node")
-        mine = [{"name": "eth1", "mtu": 1500, "addresses": [f"10.0.0.{number}/24"]}]
+        mine = [interface("eth1", f"10.0.0.{number}/24")]
         probed = answer(**{**fields, "interfaces": mine})
     return Candidate(host=here, answer=probed, choice=choose_gpus(probed, (), "all", promised_gpus(here)), image=IMAGE)
 
@@ -78,8 +78,19 @@ class TestProvisioning:
         (only,) = problems(candidate(settings={"interface": "ib0"}))
         assert "there is no interface 'ib0'" in only
 
+    def test_nccl_takes_the_first_address_of_the_interface(self) -> None:
+        second = {
+            "comm_env": {"RINGMASTER_CLUSTER_IP": "10.0.0.1"},
+            "interfaces": [interface("eth1", "192.0.2.9/32", "10.0.0.1/24")],
+        }
+        (only,) = problems(candidate(**second))
+        assert "NCCL would take 192.0.2.9, which comes first on eth1" in only
+        assert problems(candidate(**second, settings={"backend": "gloo"})) == []
+        assert problems(candidate(**second, settings={"comm_env": {"NCCL_SOCKET_IFNAME": "=eth1x"}})) == []
+        assert problems(candidate(**second, gpus=[])) == []
+
     def test_loopback_reaches_nobody(self) -> None:
-        (only,) = problems(candidate(interfaces=[{"name": "eth1", "mtu": 1, "addresses": ["127.0.1.1/8"]}]))
+        (only,) = problems(candidate(interfaces=[interface("eth1", "127.0.1.1/8", mtu=1)]))
         assert "loopback" in only
 
 
@@ -202,7 +213,7 @@ class TestSecondJob:
 
 class TestBetweenNodes:
     def test_one_address_for_two_nodes(self) -> None:
-        mine = [{"name": "eth1", "mtu": 1500, "addresses": ["172.17.0.1/16"]}]
+        mine = [interface("eth1", "172.17.0.1/16")]
         report = run_checks([candidate(interfaces=mine), candidate("node2", interfaces=mine)], NEEDS)
         (only,) = report.problems
         assert only.what.startswith("node1 and node2 both say that the others reach them at 172.17.0.1 (eth1, eth1)")
@@ -221,7 +232,7 @@ class TestBetweenNodes:
         )
 
     def test_mtu(self) -> None:
-        jumbo = [{"name": "eth1", "mtu": 9000, "addresses": ["10.0.0.2/24"]}]
+        jumbo = [interface("eth1", "10.0.0.2/24", mtu=9000)]
         assert warnings(candidate(), candidate("node2", interfaces=jumbo)) == [
             "MTUs differ (node1: 1500; node2: 9000): large packets may get lost; set the same on all"
         ]
@@ -231,8 +242,8 @@ class TestBetweenNodes:
             candidate(
                 f"node{number}",
                 interfaces=[
-                    {"name": "eth1", "mtu": 1500, "addresses": [f"10.0.{number}.1/24"]},
-                    {"name": "lan0", "mtu": 1500, "addresses": [f"192.168.7.{number}/24"]},
+                    interface("eth1", f"10.0.{number}.1/24"),
+                    interface("lan0", f"192.168.7.{number}/24"),
                 ],
             )
             for number in (1, 2)
@@ -242,7 +253,7 @@ class TestBetweenNodes:
         assert "share one (lan0)" in only
 
     def test_routed_networks_are_nobodys_mistake(self) -> None:
-        far = [{"name": "eth1", "mtu": 1500, "addresses": ["10.9.9.9/24"]}]
+        far = [interface("eth1", "10.9.9.9/24")]
         assert warnings(candidate(), candidate("node2", interfaces=far)) == []
 
 

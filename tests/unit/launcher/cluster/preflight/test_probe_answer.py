@@ -9,7 +9,7 @@ import pytest
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster.preflight.probe_answer import command, parse
 from launcher.on_node import probe
-from tests.support.probe_answers import ANSWER, FOLDERS, answer, host
+from tests.support.probe_answers import ANSWER, FOLDERS, answer, host, interface
 
 
 def test_an_answer() -> None:
@@ -38,7 +38,7 @@ def test_what_could_not_be_looked_at_is_empty() -> None:
         {"listening": 20000},
         {"devices": [7]},
         {"interfaces": [{"name": "eth0"}]},
-        {"interfaces": [{"name": "eth0", "mtu": 1500, "addresses": ["everywhere"]}]},
+        {"interfaces": [interface("eth0", "everywhere")]},
         {"gpus": [{"later": 1}]},
         {"architecture": ["x86_64"]},
         {"time": None},

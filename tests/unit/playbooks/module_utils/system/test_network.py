@@ -9,10 +9,12 @@ from ansible.module_utils.ringmaster.names import look as names
 from ansible.module_utils.ringmaster.names.masked_lines import with_masked, without_masked
 from ansible.module_utils.ringmaster.system import network
 
-LO = {"name": "lo", "mtu": 65536, "addresses": ["127.0.0.1"], "virtual": True}
-DOCKER = {"name": "docker0", "mtu": 1500, "addresses": ["172.17.0.1"], "virtual": True}
-ETH0 = {"name": "eth0", "mtu": 1500, "addresses": ["10.0.0.1", "fd00::1"], "virtual": False}
-ETH1 = {"name": "eth1", "mtu": 9000, "addresses": ["10.1.0.1"], "virtual": False}
+from tests.support.probe_answers import interface
+
+LO = {**interface("lo", "127.0.0.1/8", mtu=65536), "virtual": True}
+DOCKER = {**interface("docker0", "172.17.0.1/16"), "virtual": True}
+ETH0 = {**interface("eth0", "10.0.0.1/24", "10.0.0.101/24", "fd00::1/64"), "virtual": False}
+ETH1 = {**interface("eth1", "10.1.0.1/24", mtu=9000), "virtual": False}
 ALL = [LO, DOCKER, ETH0, ETH1]
 
 
@@ -22,8 +24,18 @@ def via(interface: str, source: str = "") -> dict[str, str]:
 
 def test_the_most_routes_win() -> None:
     routes = {"a": via("eth0", "10.0.0.1"), "b": via("eth1", "10.1.0.1"), "c": via("eth1", "10.1.0.1")}
-    expected = {"interface": "eth1", "address": "10.1.0.1", "mtu": 9000, "problem": None}
-    assert network.choose(ALL, routes) == expected
+    chosen = network.choose(ALL, routes)
+    assert [chosen[one] for one in ("interface", "address", "mtu", "problem")] == ["eth1", "10.1.0.1", 9000, None]
+
+
+def test_the_address_that_the_kernel_sends_from_wins() -> None:
+    """It is the second of its interface: Gloo finds it by the host name, NCCL doesn't."""
+    chosen = network.choose(ALL, {"a": via("eth0", "10.0.0.101")})
+    assert (chosen["address"], chosen["gloo"]) == ("10.0.0.101", "")
+    assert "NCCL would take 10.0.0.1," in chosen["nccl_problem"]
+    assert network.choose(ALL, {"a": via("eth0", "10.0.0.101")}, "eth0")["address"] == "10.0.0.101"
+    assert network.choose(ALL, {"a": via("eth1", "10.1.0.1")}, "eth0")["address"] == "10.0.0.1"
+    assert network.choose(ALL, {"a": via("eth0", "fd00::1")})["address"] == "fd00::1"
 
 
 def test_virtual_ones_and_loopback_never_win() -> None:
@@ -37,12 +49,12 @@ def test_virtual_ones_and_loopback_never_win() -> None:
 
 def test_without_a_source_the_first_address_counts() -> None:
     assert network.choose(ALL, {"a": via("eth0")})["address"] == "10.0.0.1"
-    bare = {**ETH0, "addresses": []}
+    bare = {**interface("eth0"), "virtual": False}
     assert "eth0 has no address" in network.choose([bare], {"a": via("eth0")})["problem"]
 
 
 @pytest.mark.parametrize(
-    ("interface", "address", "chosen"),
+    ("name", "address", "chosen"),
     [
         ("eth1", "", ("eth1", "10.1.0.1")),
         ("", "fd00::1", ("eth0", "fd00::1")),
@@ -50,27 +62,27 @@ def test_without_a_source_the_first_address_counts() -> None:
         ("eth0", "10.0.0.1", ("eth0", "10.0.0.1")),
     ],
 )
-def test_what_the_user_gives_wins(interface: str, address: str, chosen: tuple[str, str]) -> None:
-    found = network.choose(ALL, {"a": via("eth0", "10.0.0.1")}, interface, address)
+def test_what_the_user_gives_wins(name: str, address: str, chosen: tuple[str, str]) -> None:
+    found = network.choose(ALL, {"a": via("eth0", "10.0.0.1")}, name, address)
     assert (found["interface"], found["address"]) == chosen
     assert found["problem"] is None
 
 
 @pytest.mark.parametrize(
-    ("interface", "address", "says"),
+    ("name", "address", "says"),
     [
-        ("eth7", "", "there is no interface 'eth7' here, but lo, docker0, eth0, eth1: correct ringmaster_interface"),
-        ("", "10.5.5.5", "no interface here has the address 10.5.5.5"),
-        ("eth1", "10.0.0.1", "only eth1 10.1.0.1"),
+        ("eth7", "", "no interface 'eth7' here (there is lo, docker0, eth0, eth1): correct ringmaster_interface"),
+        ("", "10.5.5.5", "no interface has the address 10.5.5.5"),
+        ("eth1", "10.0.0.1", "(there is eth1 10.1.0.1)"),
     ],
 )
-def test_what_the_user_gives_must_be_there(interface: str, address: str, says: str) -> None:
-    assert says in network.choose(ALL, {}, interface, address)["problem"]
+def test_what_the_user_gives_must_be_there(name: str, address: str, says: str) -> None:
+    assert says in network.choose(ALL, {}, name, address)["problem"]
 
 
 SHOWN = """\
-[{"ifname":"lo","mtu":65536,"addr_info":[{"local":"127.0.0.1","scope":"host"}]},{"ifname":"ens5","mtu":1400,\
-"addr_info":[{"local":"10.0.0.1","scope":"global"},{"local":"fe80::1","scope":"link"}]},{}]
+[{"ifname":"lo","mtu":65536,"addr_info":[{"local":"127.0.0.1","prefixlen":8,"scope":"host"}]},{"ifname":"ens5","mtu":1400,\
+"addr_info":[{"local":"10.0.0.1","prefixlen":24,"scope":"global"},{"local":"fe80::1","prefixlen":64,"scope":"link"}]},{}]
 [{"dst":"10.0.0.2","dev":"ens5","prefsrc":"10.0.0.1","flags":[]}]
 [{"type":"local","dst":"10.0.0.1","dev":"lo","prefsrc":"10.0.0.1"}]
 """
@@ -94,13 +106,14 @@ def test_the_kernel_is_asked_once_for_all(monkeypatch: pytest.MonkeyPatch) -> No
         "n3": {"error": "no route to n3 (10.9.9.9)"},
         "n4": {"error": "gpu4 resolves neither on the controller nor here: set ringmaster_cluster_ip of n4"},
     }
-    assert found["cluster"] == {"interface": "ens5", "address": "10.0.0.1", "mtu": 1400, "problem": None}
+    assert (found["cluster"]["interface"], found["cluster"]["address"]) == ("ens5", "10.0.0.1")
+    assert (found["cluster"]["mtu"], found["cluster"]["problem"]) == (1400, None)
     assert [one["addresses"] for one in found["interfaces"]] == [["127.0.0.1"], ["10.0.0.1"]]
 
 
 def test_a_single_node_looks_to_the_operator_then_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "connection", lambda: {"client": "10.0.0.9"})
-    answers = [{"ifname": "lo"}, {"ifname": "eth0", "addr_info": [{"local": "10.0.0.1"}]}]
+    answers = [{"ifname": "lo"}, {"ifname": "eth0", "addr_info": [{"local": "10.0.0.1", "prefixlen": 24}]}]
     answers += [{"dst": "10.0.0.9", "dev": "lo"}, {"dst": "192.0.2.1", "dev": "eth0", "prefsrc": "10.0.0.1"}]
     monkeypatch.setattr(network, "_ask_kernel", lambda addresses: (answers, ""))
     found = network.look_network({}, "", "")

@@ -1,0 +1,1 @@
+../../../../launcher/on_node/addresses.py

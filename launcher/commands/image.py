@@ -10,6 +10,7 @@ from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.commands import provision
+from launcher.commands.asking import SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_cluster
 from launcher.image import base_image, content, prune
 from launcher.image import record as image_record
@@ -38,6 +39,7 @@ class ImageOptions:
     base: str = ""
     cuda: str = ""
     requirements: str = ""
+    ask: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
         RingmasterError: the request or the inventory is at fault, or the build failed: nothing was recorded.
     """
     wanted = wanted_image(options)
-    inventory = open_cluster(options.inventory, limit=options.limit)
+    inventory = open_cluster(options.inventory, limit=options.limit, ask=options.ask, askable=(SUDO, VAULT))
     _refuse_another(inventory)
     record = image_record.place(inventory.path)
     first = inventory.hosts[0]
@@ -79,7 +81,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
     what = f"built in {time.monotonic() - began:.1f} s" if image.built else "unchanged"
     print(f"ringmaster: image {image.id[:_SHOWN]} on {first.name}: {what}; delivering it to every node", flush=True)
     delivery = provision.Options(inventory=options.inventory, limit=options.limit, tags="train_image")
-    return provision.run(provision.Verb.PROVISION, delivery, debug=debug)
+    return provision.run(provision.Verb.PROVISION, delivery, debug=debug, inventory=inventory)
 
 
 def wanted_image(options: ImageOptions) -> Wanted:

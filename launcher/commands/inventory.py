@@ -1,11 +1,16 @@
 """The inventory as every verb opens it: its path, its nodes, and where their host keys are pinned."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
+from launcher.commands.asking import SSH, SUDO, VAULT, ask_password, parse_ask
 from launcher.inventory.hosts import Host, beside, read
+from launcher.inventory.passwords import Passwords
+from launcher.inventory.vault import find_passwords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +20,8 @@ class Inventory:
     path: Path
     hosts: tuple[Host, ...]
     """The nodes in the inventory's order, narrowed by LIMIT."""
+    passwords: Passwords = field(default_factory=Passwords)
+    """Found or asked for once, for all that the command does."""
 
     @property
     def pins(self) -> Path:
@@ -23,7 +30,7 @@ class Inventory:
 
     def everyone(self) -> tuple[Host, ...]:
         """Return all nodes of the inventory, also those that LIMIT leaves out."""
-        return read(self.path)
+        return read(self.path, passwords=self.passwords.vault)
 
     def refuse_processes(self) -> None:
         """Refuse nodes that are processes of this machine: they need no preparing, and this machine must not get it.
@@ -40,27 +47,35 @@ class Inventory:
             )
 
 
-def open_inventory(name: str, *, limit: str = "") -> Inventory:
+def open_inventory(name: str, *, limit: str = "", ask: str = "", askable: Collection[str] = (VAULT,)) -> Inventory:
     """Read the inventory that the user named, else the user's own, else the one that is this machine as a cluster.
 
     Args:
         name: INVENTORY as the user typed it; empty is the default.
         limit: an Ansible pattern that narrows the nodes.
+        ask: ASK as the user typed it: which passwords are asked for.
+        askable: those that the verb has a use for.
 
     Raises:
-        RingmasterError: the inventory is missing or broken, or `limit` leaves no node.
+        RingmasterError: the inventory is missing or broken, `limit` leaves no node, or a password can't be asked for.
     """
+    wanted = parse_ask(ask, askable)
     path = inventory_path(name)
-    return Inventory(path=path, hosts=read(path, limit=limit))
+    vault = find_passwords(partial(ask_password, VAULT), wanted=VAULT in wanted)
+    hosts = read(path, limit=limit, passwords=vault)
+    given = {kind: ask_password(kind) for kind in (SSH, SUDO) if kind in wanted}
+    if SSH in given:
+        hosts = tuple(replace(host, ssh=replace(host.ssh, has_password=True)) for host in hosts)
+    return Inventory(path=path, hosts=hosts, passwords=Passwords(vault=vault, **given))
 
 
-def open_cluster(name: str, *, limit: str = "") -> Inventory:
+def open_cluster(name: str, *, limit: str = "", ask: str = "", askable: Collection[str] = (VAULT,)) -> Inventory:
     """Open an inventory whose nodes are machines of their own, for a verb that prepares or asks machines.
 
     Raises:
         RingmasterError: as `open_inventory`, and where a node is a process of this machine.
     """
-    inventory = open_inventory(name, limit=limit)
+    inventory = open_inventory(name, limit=limit, ask=ask, askable=askable)
     inventory.refuse_processes()
     return inventory
 

@@ -39,6 +39,7 @@ class Options:
     name: str = ""
     inventory: str = ""
     limit: str = ""
+    ask: str = ""
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def _nodes(options: Options) -> Iterator[Reached]:
     Raises:
         RingmasterError: the inventory is at fault, or no node can be reached.
     """
-    inventory = open_cluster(options.inventory, limit=options.limit)
+    inventory = open_cluster(options.inventory, limit=options.limit, ask=options.ask)
     opened, failed = open_all(inventory.hosts, inventory.pins)
     try:
         if not opened:

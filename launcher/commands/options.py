@@ -34,6 +34,7 @@ class TrainOptions:
     secrets: str = ""
     dry_run: str = ""
     detach: str = ""
+    ask: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:

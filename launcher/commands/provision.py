@@ -15,9 +15,10 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ON_NODE, ROOT
 from launcher.base.values import switch
-from launcher.commands.inventory import open_cluster
-from launcher.inventory.ansible_reader import STRICT
+from launcher.commands.asking import SSH, SUDO, VAULT
+from launcher.commands.inventory import Inventory, open_cluster
 from launcher.inventory.hosts import Host
+from launcher.inventory.strict_ansible import STRICT
 from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
 from launcher.provision.playbook import Ended
@@ -28,6 +29,7 @@ from launcher.ssh.refusals import State
 _SHARED = ("probe.py", "addresses.py")
 """What the Ansible modules share with the launcher, by symbolic links."""
 _NCCL_LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
+_ASKABLE = (SUDO, SSH, VAULT)
 _SILENT = "ringmaster_silent"
 """The callback beside the playbooks that prints nothing: `make verify` shows only its table."""
 
@@ -51,10 +53,14 @@ class Options:
     trust: str = ""
     keep_packages: str = ""
     nccl_debug: str = ""
+    ask: str = ""
 
 
-def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
+def run(verb: Verb, options: Options, *, debug: bool = False, inventory: Inventory | None = None) -> int:
     """Run the verb's playbook on every node, show the result of each, and return the exit code.
+
+    Args:
+        inventory: the one that the options name, if the command has opened it before, with its passwords.
 
     Raises:
         RingmasterError: the request, the inventory or the first contact is at fault; nothing was touched.
@@ -62,7 +68,8 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
     _refuse_lost_links()
     flags = _flags(options)
     trust = switch("TRUST", options.trust)
-    inventory = open_cluster(options.inventory, limit=options.limit)
+    if inventory is None:
+        inventory = open_cluster(options.inventory, limit=options.limit, ask=options.ask, askable=_ASKABLE)
     answers = meet(inventory.hosts, inventory.pins, trust=trust)
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
@@ -70,7 +77,8 @@ def run(verb: Verb, options: Options, *, debug: bool = False) -> int:
         *(["-vvv"] if debug else []),
         str(ROOT / "playbooks" / verb),
     ]
-    ended = playbook.run(command, environment(os.environ, inventory.pins, silent=verb is Verb.VERIFY and not debug))
+    silent = verb is Verb.VERIFY and not debug
+    ended = playbook.run(command, environment(os.environ, inventory.pins, silent=silent), inventory.passwords)
     for signum in (signal.SIGINT, signal.SIGTERM):  # the rest takes milliseconds, and must be shown
         signal.signal(signum, signal.SIG_IGN)
     return _closed(verb, inventory.hosts, answers, ended)

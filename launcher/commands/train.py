@@ -44,7 +44,7 @@ def run(options: TrainOptions, *, started_at: float) -> int:
     if request.program.script is None and {"-h", "--help"} & set(request.program.arguments):
         print(trainer_config.usage())
         return ExitCode.SUCCEEDED
-    inventory = open_inventory(options.inventory, limit=options.limit)
+    inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask)
     hosts = choose_nodes(inventory.hosts, request.nodes)
     timings.mark("inventory read")
     with _site(inventory, hosts) as site:

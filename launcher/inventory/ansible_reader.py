@@ -1,39 +1,33 @@
-"""Opens an inventory with Ansible's own machinery, strictly; the one module that imports Ansible.
+"""Opens an inventory with Ansible's own machinery, strictly; only this module and `vault` import Ansible.
 
 Ansible's programs read inventories with these classes, but Ansible promises nothing about them to others. Why they are
 used all the same: docs/decisions/0031-how-inventories-are-read.md. A test compares them with `ansible-inventory`.
 """
 
-import io
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import RingmasterError
-
-# Ansible's defaults let broken entries pass with a warning; a cluster that is half described must not start.
-STRICT = {
-    "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
-    "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1",
-    "ANSIBLE_INVENTORY_UNPARSED_WARNING": "0",
-    "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",
-    "ANSIBLE_LOCALHOST_WARNING": "0",
-    # Our own files, in a folder that is an inventory.
-    "ANSIBLE_INVENTORY_IGNORE_REGEX": r"^(known_hosts|image\.yml|.*\.ssh_config)$",
-}
+from launcher.inventory.strict_ansible import strict_ansible
+from launcher.inventory.vault import Place, VaultPasswords, loader_with, refuse_locked
 
 
 class AnsibleInventory:
     """An inventory that Ansible has parsed; `parsed` makes it."""
 
     def __init__(
-        self, inventory: Any, variables: Any, renderer: Callable[..., Any], split: Callable[[str], list[Any]]
+        self,
+        inventory: Any,
+        variables: Any,
+        renderer: Callable[..., Any],
+        split: Callable[[str], list[Any]],
+        place: Place,
     ) -> None:
+        self._place = place
         self._inventory = inventory
         self._variables = variables
         self._renderer = renderer
@@ -56,59 +50,55 @@ class AnsibleInventory:
         return [str(pattern) for pattern in self._split(limit)]
 
     def variables(self, name: str) -> tuple[Mapping[str, Any], Callable[[Any], Any]]:
-        """Return a host's variables as the inventory has them, and a function that resolves their templates."""
+        """Return a host's variables as the inventory has them, and a function that resolves their templates.
+
+        That function also decrypts. A value that nobody resolves may stay encrypted, without a password for it.
+        """
         host = self._inventory.get_host(name)
         variables = self._variables.get_vars(host=host, include_hostvars=False)
-        return variables, self._renderer(variables=variables).template
+        template = self._renderer(variables=variables).template
+
+        def render(value: Any) -> Any:
+            variable = next((key for key, each in variables.items() if each is value), "a value")
+            self._place.text = f"{name}: {variable}"
+            rendered = template(value)
+            self._place.text = ""
+            return rendered
+
+        return variables, render
 
 
 @contextmanager
-def parsed(path: Path) -> Iterator[AnsibleInventory]:
+def parsed(path: Path, passwords: VaultPasswords) -> Iterator[AnsibleInventory]:
     """Parse an inventory; while it is open, what Ansible prints is kept off the screen.
 
     Raises:
-        RingmasterError: Ansible can't read a part of it, or can't resolve a template.
+        RingmasterError: Ansible can't read or decrypt a part of it, or can't resolve a template.
     """
-    with _strict_ansible() as stderr:
+    with strict_ansible() as stderr:
         # Importing Ansible takes 0.3 s: only commands that read an inventory pay for it.
         from ansible.errors import AnsibleError
         from ansible.inventory.manager import InventoryManager, split_host_pattern
-        from ansible.parsing.dataloader import DataLoader
         from ansible.template import Templar
         from ansible.vars.manager import VariableManager
 
         stderr.seek(0)
         stderr.truncate()  # warnings of the imports are about this machine, not about the inventory
-        loader = DataLoader()
+        place = Place()
+        loader = loader_with(passwords, place)
         try:
             inventory = InventoryManager(loader=loader, sources=[str(path)])
             _refuse_warnings(path, stderr.getvalue())
             variables = VariableManager(loader=loader, inventory=inventory)
-            yield AnsibleInventory(inventory, variables, partial(Templar, loader=loader), split_host_pattern)
+            yield AnsibleInventory(inventory, variables, partial(Templar, loader=loader), split_host_pattern, place)
         except AnsibleError as error:
+            refuse_locked(_where(path, place), _one_line(f"{error} {stderr.getvalue()}"), passwords)
             _refuse_warnings(path, stderr.getvalue())
             raise RingmasterError(f"{path}: {_one_line(str(error))}") from error
 
 
-@contextmanager
-def _strict_ansible() -> Iterator[io.StringIO]:
-    """Set Ansible's strict settings, which it reads when imported, and collect what it prints.
-
-    Afterwards everything is as before: neither reaches the user's script or screen.
-    """
-    before = {name: os.environ.get(name) for name in STRICT}
-    errors = sys.stdout.errors
-    os.environ.update(STRICT)
-    try:
-        with redirect_stderr(io.StringIO()) as stderr:
-            yield stderr
-    finally:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors=errors)  # Ansible sets its own, which puts a "?" for what is not UTF-8
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+def _where(path: Path, place: Place) -> str:
+    return place.text if place.text.startswith("/") else f"{path}: {place.text}"
 
 
 def _refuse_warnings(path: Path, stderr: str) -> None:

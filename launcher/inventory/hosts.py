@@ -12,6 +12,7 @@ from launcher.base.errors import RingmasterError
 from launcher.inventory.ansible_reader import AnsibleInventory, parsed
 from launcher.inventory.settings import settings_problem
 from launcher.inventory.ssh_options import SshOptions, from_variables
+from launcher.inventory.vault import VaultPasswords
 
 _JOB_DIR, _DATA_DIR = "/var/lib/ringmaster/jobs", "/var/lib/ringmaster/data"
 
@@ -42,20 +43,23 @@ class Host:
         return str(self.settings.get("runtime", "docker"))
 
 
-def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
+def read(path: Path, *, limit: str = "", passwords: VaultPasswords | None = None) -> tuple[Host, ...]:
     """Return the hosts of group `nodes` in inventory order, narrowed by an Ansible pattern `limit`.
 
+    Args:
+        passwords: for what is encrypted with Ansible Vault.
+
     Raises:
-        RingmasterError: the file is missing or can't be parsed, the group is missing or empty, it has a name twice,
-            two names share an address that is not this machine's, a variable can't be right, or `limit` names an
-            unknown host.
+        RingmasterError: the file is missing or can't be parsed or decrypted, the group is missing or empty, it has a
+            name twice, two names share an address that is not this machine's, a variable can't be right, or `limit`
+            names an unknown host.
     """
     if not path.exists():
         raise RingmasterError(
             f"{path}: no such inventory; copy inventory/hosts.example.yml there, or set INVENTORY=<file>"
         )
     _refuse_repeated_names(path)
-    hosts = _hosts(path, limit)
+    hosts = _hosts(path, limit, passwords or VaultPasswords())
     if not hosts and limit:
         raise RingmasterError(f"{path}: LIMIT={limit} leaves no host of group '{GROUP}'")
     if not hosts:
@@ -63,8 +67,8 @@ def read(path: Path, *, limit: str = "") -> tuple[Host, ...]:
     return hosts
 
 
-def _hosts(path: Path, limit: str) -> tuple[Host, ...]:
-    with parsed(path) as inventory:
+def _hosts(path: Path, limit: str, passwords: VaultPasswords) -> tuple[Host, ...]:
+    with parsed(path, passwords) as inventory:
         if not inventory.has_group(GROUP):
             raise RingmasterError(f"{path}: no group '{GROUP}' in it; list your machines under '{GROUP}: hosts:'")
         _refuse_unknown_hosts(path, inventory, limit)

@@ -77,5 +77,10 @@ def from_variables(variables: Mapping[str, Any], render: Callable[[Any], Any]) -
         args=text("args"),
         common_args=text("common_args"),
         extra_args=text("extra_args") or None,
-        has_password=any(variables.get(each) for each in _NAMES["password"]),
+        has_password=any(_is_given(variables.get(each)) for each in _NAMES["password"]),
     )
+
+
+def _is_given(value: Any) -> bool:
+    """Whether a variable has a value, without a look at it: one that is encrypted, which is no `str`, stays so."""
+    return value is not None and not (isinstance(value, str) and not value)

@@ -9,14 +9,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.base.sweep import sweep
 from launcher.base.terminal import mute
+from launcher.inventory.passwords import Passwords
 from launcher.on_node.rank import die_with_parent
+from launcher.provision.handover import Handover, handed_over
 from launcher.provision.heartbeat import current_task, heartbeat
 
 _SILENCE_S = 10.0
@@ -42,16 +44,16 @@ class Ended:
     """The callback plugin's JSON; empty if the playbook did not reach its end."""
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
-    """Run `command` in the repository's root (so that ansible.cfg is in effect) to its end.
+def run(command: Sequence[str], environment: Mapping[str, str], passwords: Passwords) -> Ended:
+    """Run `command`, which gets the passwords, in the repository's root (so that ansible.cfg is in effect) to its end.
 
     Raises:
         RingmasterError: it can't be started.
     """
-    with tempfile.TemporaryDirectory(prefix="ringmaster-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ringmaster-") as folder, handed_over(environment, passwords) as handover:
         result, notes = Path(folder) / "result.json", Path(folder) / "progress"
         own = {"RINGMASTER_RESULT": str(result), "RINGMASTER_PROGRESS": str(notes)}
-        child = _Child(command, {**environment, **own}, notes)
+        child = _Child(command, replace(handover, environment={**handover.environment, **own}), notes)
         try:
             code = child.follow()
         finally:
@@ -69,11 +71,11 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
 class _Child:
     """ansible-playbook while it is running."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], notes: Path) -> None:
+    def __init__(self, command: Sequence[str], handover: Handover, notes: Path) -> None:
         self.signal: int | None = None
         self.killed = False
         self._command = command
-        self._environment = environment
+        self._handover = handover
         self._notes = notes
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped_at = 0.0
@@ -109,7 +111,8 @@ class _Child:
             return subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env=self._environment,
+                env=self._handover.environment,
+                pass_fds=self._handover.pipes,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 preexec_fn=lambda: die_with_parent(signal.SIGTERM),

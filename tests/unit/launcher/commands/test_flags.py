@@ -153,4 +153,4 @@ def test_nccl_debug_of_the_shell_stays_with_the_jobs_here(stand_in: Path) -> Non
 
 def test_a_variable_that_is_not_in_the_list_is_an_error(checkout: Path) -> None:
     done = make(checkout, "train", "NODE=3")
-    assert done.returncode == 2 and b"there is no variable 'NODE'; known: INVENTORY LIMIT NODES" in done.stderr
+    assert done.returncode == 2 and b"there is no variable 'NODE'; known: INVENTORY LIMIT ASK NODES" in done.stderr

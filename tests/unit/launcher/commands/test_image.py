@@ -12,6 +12,7 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.commands import image, provision
 from launcher.commands.image import ImageOptions
+from launcher.commands.inventory import Inventory
 from launcher.image import base_image, content, prune
 from launcher.image import record as image_record
 from launcher.image.content import Wanted
@@ -98,7 +99,8 @@ def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Node:
         assert [host.name for host in hosts] == ["a"] and pins == tmp_path / "known_hosts"
         yield {"a": made}
 
-    def deliver(verb: provision.Verb, options: provision.Options, *, debug: bool) -> int:
+    def deliver(verb: provision.Verb, options: provision.Options, *, debug: bool, inventory: Inventory) -> int:
+        assert inventory.hosts, "opened once: its passwords go with it"
         made.streamed.append(["deliver", options.tags])
         return ExitCode.SUCCEEDED
 

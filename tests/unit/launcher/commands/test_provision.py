@@ -15,6 +15,7 @@ from launcher.base.paths import ON_NODE, ROOT
 from launcher.commands import provision
 from launcher.commands.provision import Options, Verb
 from launcher.inventory.hosts import Host
+from launcher.inventory.passwords import Passwords
 from launcher.provision import playbook
 from launcher.provision.playbook import Ended
 from launcher.ssh import known_hosts
@@ -34,8 +35,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         seen.update(pins=pins, trust=trust)
         return {host.name: seen["answers"].get(host.name, Answer(state=State.OK)) for host in hosts}
 
-    def run(command: list[str], environment: dict[str, str]) -> Ended:
-        seen.update(command=command[1:], environment=environment)
+    def run(command: list[str], environment: dict[str, str], passwords: Passwords) -> Ended:
+        seen.update(command=command[1:], environment=environment, passwords=passwords)
         return seen["ended"]
 
     monkeypatch.setattr(provision, "meet", meet)
@@ -91,6 +92,8 @@ def test_a_node_that_is_down_is_left_out_and_shown(
         ({"trust": "2"}, "TRUST=2"),
         ({"nccl_debug": "{{ x }}"}, "NCCL_DEBUG={{ x }}: must be one of"),
         ({"tags": "firewall,firewal"}, "there is no role 'firewal'; there are comm_env, "),
+        ({"ask": "root"}, "ASK=root: must be of sudo, ssh, vault"),
+        ({"ask": "sudo"}, "ASK=sudo: there is no terminal to ask on; ansible_become_password in a file that Ansible"),
         ({"limit": "c"}, "LIMIT names 'c', which is not there; known: a, b"),
         (
             {"inventory": str(ROOT / "inventory" / "local.yml")},

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launcher.base.paths import ROOT
+from launcher.inventory.passwords import Passwords
 from launcher.provision import playbook
 from launcher.provision.heartbeat import CurrentTask, current_task, heartbeat
 
@@ -36,7 +37,7 @@ open(os.environ["RINGMASTER_PROGRESS"], "w").write("1.0\\ttask\\tx\\n")
 open(os.environ["RINGMASTER_RESULT"], "w").write("{}")
 assert sys.stdin.read() == "" and os.path.exists("fabfile.py")
 sys.exit(2)"""
-    ended = playbook.run(python(code), os.environ)
+    ended = playbook.run(python(code), os.environ, Passwords())
     assert (ended.code, ended.signal, ended.began, ended.result) == (2, None, True, "{}")
     assert capfd.readouterr().out == "a line\n"
 
@@ -46,7 +47,7 @@ def test_a_silence_is_explained(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     note = (
         "import os, time; open(os.environ['RINGMASTER_PROGRESS'], 'w').write('%f\\ttask\\tlong one\\n' % time.time())"
     )
-    playbook.run(python(f"{note}; time.sleep(2)"), os.environ)
+    playbook.run(python(f"{note}; time.sleep(2)"), os.environ, Passwords())
     assert re.search(r"… still: long one \(\d s\)\n", capfd.readouterr().out)
 
 
@@ -62,9 +63,10 @@ open({str(pid_file)!r}, "w").write(str(helper.pid))
 time.sleep(60)"""
     ours = f"""
 import os, sys
+from launcher.inventory.passwords import Passwords
 from launcher.provision import playbook
 playbook._ORDERLY_S = 0.3
-ended = playbook.run([sys.executable, "-c", {child!r}], os.environ)
+ended = playbook.run([sys.executable, "-c", {child!r}], os.environ, Passwords())
 print(ended.signal, ended.code)"""
     process = subprocess.Popen(python(ours), cwd=ROOT, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 20

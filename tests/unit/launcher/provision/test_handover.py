@@ -1,0 +1,68 @@
+"""Passwords reach ansible-playbook through pipes: not on its command line, not in its environment, not asked again."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.inventory.passwords import Passwords
+from launcher.inventory.vault import VaultPasswords
+from launcher.provision import playbook
+from launcher.provision.handover import handed_over
+
+GIVEN = Passwords(
+    vault=VaultPasswords(listed=(("dev", b"v-one"), ("prod", b"v-two")), of_file=(("default", b"v-file"),)),
+    sudo="s-geheim",
+    ssh="l-geheim",
+)
+
+# What ansible-playbook does with its settings, through Ansible's own functions.
+READER = """
+import os
+from pathlib import Path
+from ansible import constants as C
+from ansible.cli import CLI
+from ansible.parsing.dataloader import DataLoader
+own = [Path(f"/proc/self/{name}").read_bytes().decode() for name in ("cmdline", "environ")]
+assert not [word for word in ("v-one", "v-two", "v-file", "s-geheim", "l-geheim") for each in own if word in each]
+found = CLI.setup_vault_secrets(DataLoader(), C.DEFAULT_VAULT_IDENTITY_LIST, ask_vault_pass=C.DEFAULT_ASK_VAULT_PASS,
+    auto_prompt=False)
+print([(name, secret.bytes) for name, secret in found])
+print(CLI.get_password_from_file(C.BECOME_PASSWORD_FILE), C.DEFAULT_BECOME_ASK_PASS)
+print(CLI.get_password_from_file(C.CONNECTION_PASSWORD_FILE), C.DEFAULT_ASK_PASS)
+for file in (C.BECOME_PASSWORD_FILE, C.CONNECTION_PASSWORD_FILE, C.DEFAULT_VAULT_PASSWORD_FILE):
+    reading = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    assert os.read(reading, 99) == b"", "somebody could read it again"
+"""
+
+
+def test_the_child_reads_each_once_as_ansible_does(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    reader = tmp_path / "reader.py"
+    reader.write_text(READER)
+    asking = {"ANSIBLE_ASK_VAULT_PASS": "1", "ANSIBLE_BECOME_ASK_PASS": "1", "ANSIBLE_ASK_PASS": "1"}
+    elsewhere = {"ANSIBLE_VAULT_IDENTITY_LIST": "x@prompt", "ANSIBLE_VAULT_PASSWORD_FILE": "/nowhere"}
+    ended = playbook.run([sys.executable, str(reader)], {**os.environ, **asking, **elsewhere}, GIVEN)
+    assert ended.code == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "[('dev', b'v-one'), ('prod', b'v-two'), ('default', b'v-file')]",
+        "s-geheim False",
+        "l-geheim False",
+    ]
+
+
+def test_nothing_stays_open() -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    with handed_over({}, GIVEN) as handover:
+        assert len(handover.pipes) == 5
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_what_a_user_has_set_stays_where_nothing_was_given() -> None:
+    own = {"ANSIBLE_BECOME_PASSWORD_FILE": "/mine", "ANSIBLE_BECOME_ASK_PASS": "1"}
+    with handed_over(own, Passwords()) as handover:
+        assert handover.environment == {**own, "ANSIBLE_ASK_VAULT_PASS": "0"} and not handover.pipes
+
+
+def test_no_message_shows_them() -> None:
+    assert "geheim" not in repr(GIVEN) and "v-" not in repr(GIVEN)

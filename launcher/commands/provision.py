@@ -18,6 +18,7 @@ from launcher.base.values import switch
 from launcher.commands.inventory import open_cluster
 from launcher.inventory.ansible_reader import STRICT
 from launcher.inventory.hosts import Host
+from launcher.inventory.rank_variables import NCCL_DEBUG, value_problem
 from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
 from launcher.provision.playbook import Ended
@@ -25,7 +26,6 @@ from launcher.ssh.known_hosts import pinning_options
 from launcher.ssh.reachability import Answer
 from launcher.ssh.refusals import State
 
-_NCCL_LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
 _SILENT = "ringmaster_silent"
 """The callback beside the playbooks that prints nothing: `make verify` shows only its table."""
 
@@ -91,8 +91,8 @@ def _refuse_lost_link() -> None:
 
 def _flags(options: Options) -> list[str]:
     """Return Ansible's flags for the options; extra variables go as JSON, so that no value is taken for syntax."""
-    if options.nccl_debug not in {"", *_NCCL_LEVELS}:
-        raise RingmasterError(f"NCCL_DEBUG={options.nccl_debug}: must be one of {', '.join(_NCCL_LEVELS)}")
+    if options.nccl_debug and (problem := value_problem(NCCL_DEBUG, options.nccl_debug)):
+        raise RingmasterError(problem)
     _refuse_unknown_tags(options.tags)
     extra: dict[str, Any] = {}
     if switch("KEEP_PACKAGES", options.keep_packages):

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ class Plan:
     launch_style: str
     ranks: int | None = None
     """Processes per node, where RANKS asked for them."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None
     """The hash of the user's code as it travelled to the nodes; None where it did not."""
     notes: tuple[str, ...]
@@ -206,6 +208,7 @@ def make_plan(
         data=str(request.data) if request.data else None,
         launch_style=request.program.local_rank_flag,
         ranks=request.ranks,
+        variables=dict(request.variables),
         notes=(*backend_notes, *_notes(job)),
     )
 
@@ -308,7 +311,7 @@ def _environment(job: _Job, fact: NodeFacts) -> dict[str, str]:
 
 
 def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables that the user and the inventory may set too; the inventory's choice wins over the user's."""
+    """Return the variables that others may set too: a shell's lose to the inventory's, and these to the job's (ENV)."""
     return {
         **(fact.container.comm_env if fact.container else {}),
         "GLOO_SOCKET_IFNAME": fact.interface,
@@ -318,6 +321,7 @@ def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",
         **{key: value for key, value in job.request.environment.items() if key in TUNABLE},
         **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
+        **job.request.variables,
     }
 
 

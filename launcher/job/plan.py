@@ -319,6 +319,9 @@ def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
         # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
         "OMP_NUM_THREADS": str(max(1, fact.cores // job.processes_on_machine_of(fact))),
         "PYTHONFAULTHANDLER": "1",
+        # torch 2.15's new NCCL backend takes its GPU from LOCAL_RANK where it is given none. All processes that a
+        # program starts itself inherit one LOCAL_RANK, and so would share a GPU: they get the old backend.
+        **({"TORCH_DIST_USE_NCCL2": "0"} if job.own_processes else {}),
         **{key: value for key, value in job.request.environment.items() if key in TUNABLE},
         **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
         **job.request.variables,

@@ -126,7 +126,7 @@ class TestVariablesOfTheJob:
             make_plan("job", Request(program=script, ranks=1), nodes, places, 29500, resumes=True)
             for nodes in (facts(1), cluster_facts(1), cluster_facts(1, ("0",)))
         ]
-        tuning = {*FACTS.comm_env, *TUNABLE}
+        tuning = {*FACTS.comm_env, *TUNABLE, "TORCH_DIST_USE_NCCL2"}
         for name in {name for plan in plans for name in plan.nodes[0].environment} - tuning:
             assert name_problem(name), f"{name}: the plan would silently win over ENV"
 
@@ -219,6 +219,15 @@ class TestOneProcessPerNode:
         assert Plan.from_json(json.loads(json.dumps(stored))).ranks == 1
         del stored["ranks"]
         assert Plan.from_json(json.loads(json.dumps(stored))).ranks is None
+
+    def test_torchs_nccl_does_not_put_all_of_them_on_the_gpu_of_local_rank(self) -> None:
+        name, nodes = "TORCH_DIST_USE_NCCL2", facts(1, gpus=("0", "1"))
+        spawns = Request(program=self.SCRIPT, ranks=1)
+        assert plan_for(nodes, spawns).nodes[0].environment[name] == "0"
+        assert plan_for(nodes, replace(spawns, variables={name: "1"})).nodes[0].environment[name] == "1"
+        assert plan_for(facts(1, comm_env={name: "1"}), spawns).nodes[0].environment[name] == "1"
+        for others in (Request(program=self.SCRIPT), Request(program=self.SCRIPT, ranks=2), request(ranks=1)):
+            assert name not in plan_for(nodes, others).nodes[0].environment
 
     @pytest.mark.parametrize("ranks", [None, 2])
     def test_other_scripts_meet_as_torchrun_says(self, ranks: int | None) -> None:

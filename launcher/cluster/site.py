@@ -136,7 +136,14 @@ class ClusterSite:
         observed = on_all(self._remotes, self._look_at)
         candidates = [self._candidate(host, observed[host.name], request) for host in self._hosts]
         required = find_requirements(request.program)
-        report = run_checks(candidates, JobNeeds(image=self._image, trainer=trainer_hash(), requirements=required))
+        needs = JobNeeds(
+            image=self._image,
+            trainer=trainer_hash(),
+            requirements=required,
+            environment=request.environment,
+            variables=request.variables,
+        )
+        report = run_checks(candidates, needs)
         if report.problems:
             if len(report.problems) > 1:
                 node_table.show(findings.rows(candidates, report))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
+from launcher.inventory import rank_variables
 from launcher.job import program
 from launcher.job.folder import Earlier
 from launcher.job.plan import TUNABLE
@@ -35,6 +36,8 @@ class TrainOptions:
     dry_run: str = ""
     detach: str = ""
     ask: str = ""
+    env: str = ""
+    nccl_debug: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
@@ -45,10 +48,12 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
     """
     script, data = options.script, options.data
     arguments = split_arguments(options.args)
+    variables = parse_variables(options.env)
     if from_job:
         script = script or from_job.script or ""
         data = data or from_job.data or ""
         arguments = arguments or from_job.arguments
+        variables = variables or dict(from_job.variables)
     secrets = _secrets(options.secrets) if options.secrets else None
     copy = _existing(data) if data else None
     if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
@@ -70,6 +75,7 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         data=copy,
         secrets=secrets,
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
+        variables=variables | _nccl_debug(options),
     )
 
 
@@ -107,10 +113,57 @@ def split_arguments(text: str) -> tuple[str, ...]:
     Raises:
         RingmasterError: a quotation is not closed.
     """
+    return _words("ARGS", text)
+
+
+def _words(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise RingmasterError(f"ARGS: {str(error).lower()} in {text!r}; quote as in a shell") from error
+        shown = f" in {text!r}" if option == "ARGS" else ""  # ENV may hold what should have been in SECRETS
+        raise RingmasterError(f"{option}: {str(error).lower()}{shown}; quote as in a shell") from error
+
+
+def parse_variables(text: str) -> dict[str, str]:
+    """Return the variables of `ENV`: POSIX words, each `NAME=value`; nothing is expanded.
+
+    Raises:
+        RingmasterError: a word is something else, or names a variable that is not the user's to set. A value that may
+            be a secret is not shown.
+    """
+    variables: dict[str, str] = {}
+    for word in _words("ENV", text):
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise RingmasterError(f"ENV: {word!r} is no NAME=value; several have spaces between: ENV='A=1 B=\"x y\"'")
+        if problem := _variable_problem(name, value):
+            raise RingmasterError(f"ENV: {problem}")
+        if name in variables:
+            raise RingmasterError(f"ENV: {name} is given twice; give it once")
+        variables[name] = value
+    return variables
+
+
+def _variable_problem(name: str, value: str) -> str:
+    if problem := rank_variables.name_problem(name):
+        return problem
+    if rank_variables.is_secret(name):
+        return f"{name} is named as a secret is, and ENV is shown in plans: put it into a file, SECRETS=<file>"
+    if not value.isprintable():
+        return f"the value of {name} has control characters, or bytes that are not UTF-8: give it in one line of text"
+    return rank_variables.value_problem(name, value)
+
+
+def _nccl_debug(options: TrainOptions) -> dict[str, str]:
+    """Return `NCCL_DEBUG` as a variable: it is short for ENV='NCCL_DEBUG=…'."""
+    name, level = rank_variables.NCCL_DEBUG, options.nccl_debug
+    if not level:
+        return {}
+    if name in parse_variables(options.env):
+        raise RingmasterError(f"{name} is given twice, by itself and in ENV; give it once")
+    if problem := rank_variables.value_problem(name, level):
+        raise RingmasterError(problem)
+    return {name: level}
 
 
 def parse_nodes(text: str) -> int | None:

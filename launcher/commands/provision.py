@@ -18,6 +18,7 @@ from launcher.base.values import switch
 from launcher.commands.asking import SSH, SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_cluster
 from launcher.inventory.hosts import Host
+from launcher.inventory.rank_variables import NCCL_DEBUG, value_problem
 from launcher.inventory.strict_ansible import STRICT
 from launcher.provision import playbook
 from launcher.provision.first_contact import meet, rows
@@ -28,7 +29,6 @@ from launcher.ssh.refusals import State
 
 _SHARED = ("probe.py", "addresses.py")
 """What the Ansible modules share with the launcher, by symbolic links."""
-_NCCL_LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
 _ASKABLE = (SUDO, SSH, VAULT)
 _SILENT = "ringmaster_silent"
 """The callback beside the playbooks that prints nothing: `make verify` shows only its table."""
@@ -102,8 +102,8 @@ def _refuse_lost_links() -> None:
 
 def _flags(options: Options) -> list[str]:
     """Return Ansible's flags for the options; extra variables go as JSON, so that no value is taken for syntax."""
-    if options.nccl_debug not in {"", *_NCCL_LEVELS}:
-        raise RingmasterError(f"NCCL_DEBUG={options.nccl_debug}: must be one of {', '.join(_NCCL_LEVELS)}")
+    if options.nccl_debug and (problem := value_problem(NCCL_DEBUG, options.nccl_debug)):
+        raise RingmasterError(problem)
     _refuse_unknown_tags(options.tags)
     extra: dict[str, Any] = {}
     if switch("KEEP_PACKAGES", options.keep_packages):

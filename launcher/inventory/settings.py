@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from launcher.inventory.rank_variables import name_problem
+
 
 def _count(value: Any) -> bool:
     return str(value).isascii() and str(value).isdigit() and not isinstance(value, bool)
@@ -47,4 +49,6 @@ def settings_problem(settings: Mapping[str, Any]) -> str | None:
         allowed, fits = SETTINGS[name]
         if not fits(value):
             return f"ringmaster_{name} is {value!r}; must be {allowed}"
+        if name == "comm_env" and (problem := next(filter(None, map(name_problem, value)), "")):
+            return f"ringmaster_comm_env: {problem}"
     return None

@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,8 @@ class Earlier:
     """The flag that gave its ranks their local rank, else empty."""
     ranks: int | None = None
     """Its `RANKS`."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Its `ENV`."""
 
 
 def earlier(runs: Path, name: str) -> Earlier:
@@ -195,6 +197,7 @@ def earlier(runs: Path, name: str) -> Earlier:
             data=plan["data"],
             launch_style=plan["launch_style"],
             ranks=plan.get("ranks"),
+            variables=dict(plan.get("variables", {})),
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise RingmasterError(f"RESUME={name}: {folder.plan} can't be used ({error})") from error

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,8 @@ class Plan:
     launch_style: str
     ranks: int | None = None
     """Processes per node, where RANKS asked for them."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None
     """The hash of the user's code as it travelled to the nodes; None where it did not."""
     notes: tuple[str, ...]
@@ -208,6 +210,7 @@ def make_plan(
         data=str(request.data) if request.data else None,
         launch_style=request.program.local_rank_flag,
         ranks=request.ranks,
+        variables=dict(request.variables),
         notes=(*backend_notes, *_notes(job)),
     )
 
@@ -310,7 +313,7 @@ def _environment(job: _Job, fact: NodeFacts) -> dict[str, str]:
 
 
 def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables that the user and the inventory may set too; the inventory's choice wins over the user's."""
+    """Return the variables that others may set too: a shell's lose to the inventory's, and these to the job's (ENV)."""
     variables = {
         **(fact.container.comm_env if fact.container else {}),
         "GLOO_SOCKET_IFNAME": fact.interface,
@@ -325,8 +328,12 @@ def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
         # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
         "OMP_NUM_THREADS": str(max(1, fact.cores // job.processes_on_machine_of(fact))),
         "PYTHONFAULTHANDLER": "1",
+        # torch 2.15's new NCCL backend takes its GPU from LOCAL_RANK where it is given none. All processes that a
+        # program starts itself inherit one LOCAL_RANK, and so would share a GPU: they get the old backend.
+        **({"TORCH_DIST_USE_NCCL2": "0"} if job.own_processes else {}),
         **{key: value for key, value in job.request.environment.items() if key in TUNABLE},
         **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
+        **job.request.variables,
     }
 
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
+from launcher.inventory.rank_variables import interface_problems, sources_of
 from launcher.job.plan import GLOO, NodeFacts, Plan
+from launcher.job.request import Request
 from launcher.local import machine
 
 
@@ -49,6 +51,18 @@ def gather(hosts: Sequence[Host]) -> list[NodeFacts]:
             )
         )
     return facts
+
+
+def refuse_unknown_interfaces(facts: Sequence[NodeFacts], request: Request) -> None:
+    """Refuse a variable that names a network interface which this machine doesn't have: Gloo dies of it.
+
+    Raises:
+        RingmasterError: there is one.
+    """
+    for fact in facts:
+        sources = sources_of(request.environment, fact.settings, request.variables)
+        if problems := interface_problems(sources, machine.interfaces()):
+            raise RingmasterError(f"{fact.name}: {problems[0]}")
 
 
 def refuse_unseen_gpus(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import Places, Plan, make_plan
 from launcher.job.request import Request
 from launcher.local import machine
-from launcher.local.facts import gather, refuse_unseen_gpus
+from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
 from launcher.local.runtime import ProcessRuntime
 
@@ -54,6 +54,7 @@ class LocalSite:
             RingmasterError: the inventory doesn't fit this machine.
         """
         machine_facts = gather(self._hosts)
+        refuse_unknown_interfaces(machine_facts, request)
         settings = machine_facts[0].settings
         for name in ("gpus", "data_dir"):
             if len({str(fact.settings.get(name)) for fact in machine_facts}) > 1:

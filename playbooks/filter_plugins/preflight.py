@@ -1,8 +1,13 @@
 """Checks the nodes before they are provisioned, from the probe's facts; each finding has its remedy. Pure."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the checkout, for the rules that jobs go by as well
+from launcher.inventory.rank_variables import interface_problems, name_problem, sources_of
 
 Facts = Mapping[str, Any]
 # The oldest release that was tried, by os-release's ID; relatives of these are accepted with a warning.
@@ -161,6 +166,16 @@ def _nccl(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
     return str(fact["network"]["cluster"]["nccl_problem"]) if used else ""
 
 
+def _comm_env(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
+    """Check the names of variables, and the interfaces in them; the role checks what can be written."""
+    variables = settings.get("comm_env") or {}
+    if not isinstance(variables, Mapping):
+        return ""
+    names = (f"ringmaster_comm_env: {problem}" for problem in map(name_problem, map(str, variables)) if problem)
+    interfaces = [one["name"] for one in fact["network"]["interfaces"] if one["addresses"]]
+    return "; ".join([*names, *interface_problems(sources_of({}, settings, {}), interfaces)])
+
+
 def _promised(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
     promised = settings.get("gpus")
     if promised is None:
@@ -241,6 +256,7 @@ _CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str
     ("clock", False, _clock),
     ("network", True, _network),
     ("nccl", True, _nccl),
+    ("comm_env", True, _comm_env),
     ("routes", False, _many_routes),
     ("gpus", True, _promised),
     ("driver", True, _driver),

@@ -6,6 +6,7 @@ and `Finding(what=…)` concerns no single node. All checks always run, so that 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from launcher.base.errors import ExitCode
@@ -30,6 +31,7 @@ from launcher.cluster.preflight.network import ClusterAddress, cluster_address, 
 from launcher.cluster.preflight.requirements import missing_packages
 from launcher.image import labels
 from launcher.image.labels import ImageFacts
+from launcher.inventory.rank_variables import interface_problems, sources_of
 
 _GB = 10**9
 _LEAST_FREE, _LITTLE_FREE = 1 * _GB, 5 * _GB
@@ -124,6 +126,15 @@ def node_is_reachable(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[
                 )
         except ValueError as error:
             yield one.problem(str(error))
+
+
+def named_interfaces_are_there(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
+    """Require the interfaces that variables name: Gloo dies without them, and NCCL finds no way to the others."""
+    for one in candidates:
+        sources = sources_of(needs.environment, one.host.settings, needs.variables)
+        names = [interface.name for interface in one.answer.interfaces]
+        for what in interface_problems(sources, names) if names else []:
+            yield replace(one.problem(what), exit_code=ExitCode.USAGE)
 
 
 def no_other_job_is_in_the_way(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
@@ -224,6 +235,7 @@ CHECKS: tuple[Check, ...] = (
     node_is_provisioned,
     disk_has_room,
     node_is_reachable,
+    named_interfaces_are_there,
     no_other_job_is_in_the_way,
     gpus_are_there_and_free,
     image_fits_the_node,

@@ -1,7 +1,7 @@
 """What the checks before a job look at (`Candidate`, `JobNeeds`) and what they find (`Finding`, `Report`)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
@@ -58,6 +58,10 @@ class JobNeeds:
     """The hash of this checkout's own part of an image."""
     requirements: Requirements | None = None
     """The packages that the user's script asks for; None if it doesn't say."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The variables of the user's shell that reach the ranks."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What ENV gives the ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ print(ascii({
     "beside": beside.VALUE,
     "executed": [name for name in os.listdir("/tmp") if name.startswith("executed-")], "files": sorted(os.listdir(".")),
     "secret": hashlib.sha256(secret.encode()).hexdigest(),
+    "env": [os.environ["NCCL_DEBUG"], os.environ["NOTE"]],
     "data": {each.name: open(each).read() for each in os.scandir(os.environ["DATA_DIR"])},
 }), flush=True)
 with open("written beside the code", "w") as file:
@@ -77,6 +78,7 @@ def ran(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         *("$$ ${local_rank}", "*", "--", "--nnodes=7", "-x", "schön 训练", "\\", "%s {0}", "&& false", "~"),
     ]
     variables = {"SCRIPT": script, "ARGS": shlex.join(expected), "SECRETS": secrets, "DATA": data, "GPUS": "1"}
+    variables |= {"ENV": f"NOTE={shlex.quote(expected[2])}", "NCCL_DEBUG": "INFO"}
     dry = cluster.train(DRY_RUN=1, **variables)
     with step("a user's program"):
         running = cluster.start(**variables)
@@ -105,6 +107,7 @@ def test_it_is_the_same_program_with_the_same_words_on_both_nodes(ran: Ran, clus
         assert (said["helper"], said["beside"], said["local_rank"], said["cwd"]) == (42, 43, "0", "/job/code")
         assert said["files"] == [".gitignore", "sub folder"], "what git ignores stays at home"
         assert said["data"] == {"pictures ü.txt": "three of them"}
+        assert said["env"] == ["INFO", ran.expected[2]]
         assert said["secret"] == hashlib.sha256(_SECRET.encode()).hexdigest()
         assert not said["executed"]
     assert not ran.witness.exists(), "an argument was executed on the way"

@@ -48,10 +48,15 @@ def test_what_the_user_adds_wins_and_nonsense_is_refused(machines: Lab) -> None:
         done = playbook(machines, "site.yml", "--tags", "comm_env", "--check", "--diff", "-e", given)
         return all(one["failed"] == 0 for one in recap(done).values()), done.stdout + done.stderr
 
-    fine, said = check({"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "=eth9", "NCCL_NOTE": "it's $HOME"})
+    fine, said = check({"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "^docker,lo", "NCCL_NOTE": "it's $HOME"})
     assert fine, said
-    assert "+NCCL_SOCKET_IFNAME==eth9" in said
+    assert "+NCCL_SOCKET_IFNAME=^docker,lo" in said
     assert "+export NCCL_NOTE='it'\"'\"'s $HOME'" in said
+    fine, said = check({"GLOO_IFACE": "eth0", "GLOO_SOCKET_IFNAME": "eth9"})
+    assert not fine
+    said = " ".join(said.split())
+    assert "nothing reads GLOO_IFACE: did you mean GLOO_SOCKET_IFNAME?" in said
+    assert "node2: " in said and "no interface here fits eth9, there is lo, " in said
     fine, said = check({"NCCL_DEBUG": "INFO\nLD_PRELOAD=/tmp/x"})
     assert not fine
     assert "ringmaster_comm_env: NCCL_DEBUG has a line break" in " ".join(said.split())

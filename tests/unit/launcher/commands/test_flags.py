@@ -144,6 +144,16 @@ def test_others_count_from_makes_command_line_only(stand_in: Path) -> None:
     assert (flags["base"], flags["cuda"]) == (b"", b"")
 
 
+def test_env_counts_from_the_command_line_only_and_stays_in_the_shells_environment(stand_in: Path) -> None:
+    """POSIX shells read a start file that their ENV names."""
+    (stand_in / ".venv/bin/fab").write_text(f'{STAND_IN}printf "%s" "${{ENV-unset}}" >shell\n')
+    assert handed(stand_in, "train", ENV="/home/u/.shinit")["env"] == b""
+    assert (stand_in / "shell").read_text() == "/home/u/.shinit"
+    assert handed(stand_in, "train", "ENV=A='$$x' B=$(shell touch made)")["env"] == b"A='$$x' B=$(shell touch made)"
+    assert (stand_in / "shell").read_text() == "unset"
+    assert handed(stand_in, "train", "NCCL_DEBUG=INFO")["nccl-debug"] == b"INFO"
+
+
 def test_nccl_debug_of_the_shell_stays_with_the_jobs_here(stand_in: Path) -> None:
     (stand_in / ".venv/bin/fab").write_text(f'{STAND_IN}printf "%s" "$NCCL_DEBUG" >nccl\n')
     assert handed(stand_in, "provision", NCCL_DEBUG="WARN")["nccl-debug"] == b""

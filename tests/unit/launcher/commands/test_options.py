@@ -8,7 +8,15 @@ import pytest
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
 from launcher.base.values import switch
-from launcher.commands.options import TrainOptions, parse_gpus, parse_nodes, parse_ranks, split_arguments, to_request
+from launcher.commands.options import (
+    TrainOptions,
+    parse_gpus,
+    parse_nodes,
+    parse_ranks,
+    parse_variables,
+    split_arguments,
+    to_request,
+)
 from launcher.job.folder import Earlier, JobFolder
 
 STYLE = "import argparse\nargparse.ArgumentParser().add_argument('--local_rank')\n"
@@ -98,6 +106,69 @@ def test_secrets_that_can_not_be_used_are_refused_without_showing_them(tmp_path:
     with pytest.raises(RingmasterError, match=r"^SECRETS: ") as raised:
         to_request(TrainOptions(secrets=str(file)), None)
     assert "geheim" not in str(raised.value)
+
+
+class TestEnv:
+    @pytest.mark.parametrize(
+        ("text", "variables"),
+        [
+            ("", {}),
+            ("NCCL_ALGO=Ring", {"NCCL_ALGO": "Ring"}),
+            ("""A='x y' B="it's $HOME" C= D=a=b""", {"A": "x y", "B": "it's $HOME", "C": "", "D": "a=b"}),
+            (
+                "TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=3",
+                {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "3"},
+            ),
+        ],
+    )
+    def test_words_become_variables(self, text: str, variables: dict[str, str]) -> None:
+        assert to_request(TrainOptions(env=text), None).variables == variables == parse_variables(text)
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("NCCL_DEBUG", "is no NAME=value"),
+            ("=1", "can't name a variable"),
+            ("a-b=1", "can't name a variable"),
+            ("A='1", "no closing quotation"),
+            ("A=1 A=2", "A is given twice"),
+            ("'A=1\n2'", "control characters"),
+            ("A=caf\udce9", "not UTF-8"),
+            ("RUN_DIR=/x", "RUN_DIR is set for each job"),
+            ("LOCAL_RANK=0", "LOCAL_RANK is set for each job"),
+            ("CUDA_VISIBLE_DEVICES=0", "choose them with GPUS"),
+            ("GLOO_IFACE=eth0", "did you mean GLOO_SOCKET_IFNAME"),
+            ("NCCL_DEBUG=LOUD", "must be one of VERSION, WARN"),
+        ],
+    )
+    def test_what_is_no_variable_of_the_users_is_refused(self, text: str, says: str) -> None:
+        with pytest.raises(RingmasterError, match=f"^ENV: .*{says}"):
+            to_request(TrainOptions(env=text), None)
+
+    @pytest.mark.parametrize("name", ["HF_TOKEN", "api_key", "MySecretThing", "DB_PASSWORD", "APIKEY"])
+    def test_secrets_belong_elsewhere_and_are_not_shown(self, name: str) -> None:
+        with pytest.raises(RingmasterError, match=f"^ENV: {name} .*SECRETS=<file>") as raised:
+            parse_variables(f"{name}=geheim")
+        assert "geheim" not in str(raised.value)
+
+    def test_nccl_debug_is_short_for_it(self) -> None:
+        assert to_request(TrainOptions(nccl_debug="INFO", env="A=1"), None).variables == {
+            "A": "1",
+            "NCCL_DEBUG": "INFO",
+        }
+        with pytest.raises(RingmasterError, match="NCCL_DEBUG is given twice"):
+            to_request(TrainOptions(nccl_debug="INFO", env="NCCL_DEBUG=WARN"), None)
+        with pytest.raises(RingmasterError, match=r"^NCCL_DEBUG=LOUD: must be"):
+            to_request(TrainOptions(nccl_debug="LOUD"), None)
+
+    def test_a_resumed_job_inherits_it_as_it_does_arguments(self, from_job: Earlier) -> None:
+        earlier = replace(from_job, variables={"NCCL_ALGO": "Ring"})
+        assert to_request(TrainOptions(), earlier).variables == {"NCCL_ALGO": "Ring"}
+        assert to_request(TrainOptions(nccl_debug="INFO"), earlier).variables == {
+            "NCCL_ALGO": "Ring",
+            "NCCL_DEBUG": "INFO",
+        }
+        assert to_request(TrainOptions(env="A=1"), earlier).variables == {"A": "1"}
 
 
 def test_ranks_come_from_the_option_else_from_the_resumed_job(from_job: Earlier, tmp_path: Path) -> None:

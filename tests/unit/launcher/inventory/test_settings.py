@@ -26,6 +26,8 @@ def test_good_settings(settings: dict[str, object]) -> None:
         ({"runtime": "podman"}, "docker or process"),
         ({"comm_env": "NCCL_DEBUG=INFO"}, "a mapping"),
         ({"comm_env": {"A=B": 1}}, "a mapping"),
+        ({"comm_env": {"GLOO_IFACE": "eth0"}}, "nothing reads GLOO_IFACE: did you mean GLOO_SOCKET_IFNAME?"),
+        ({"comm_env": {"NCCL_DEBUG": "INFO", "RUN_DIR": "/x"}}, "RUN_DIR is set for each job"),
         ({"data_dir": "here"}, "an absolute path"),
         ({"gpu": 2}, "did you mean ringmaster_gpus?"),
         ({"qqq": 2}, "known: runtime"),

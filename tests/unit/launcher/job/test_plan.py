@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.inventory.rank_variables import name_problem
 from launcher.job.container import ContainerFacts
-from launcher.job.plan import Plan, make_plan
+from launcher.job.plan import TUNABLE, Plan, make_plan
 from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import command, decoded
-from tests.support.plans import PLACES, facts, plan_for, request
+from tests.support.plans import FACTS, PLACES, cluster_facts, facts, plan_for, request
 
 
 def test_two_cpu_nodes() -> None:
@@ -101,6 +102,33 @@ class TestRanks:
         assert [node.ranks for node in plan.nodes] == [2, 1]
         assert [node.first_rank for node in plan.nodes] == [0, 2]
         assert any("unequal" in note for note in plan.notes)
+
+
+class TestVariablesOfTheJob:
+    def test_they_win_over_the_inventory_the_nodes_and_the_shell(self) -> None:
+        fields = {"variables": {"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "mlx5_1", "OMP_NUM_THREADS": "3", "NEW": ""}}
+        user_request = request(environment={"OMP_NUM_THREADS": "2"}, **fields)
+        nodes = cluster_facts(1)
+        nodes = [replace(nodes[0], settings={"comm_env": {"NCCL_DEBUG": "WARN"}})]
+        for node in (*plan_for(nodes, user_request).nodes, *plan_for(facts(1), user_request).nodes):
+            assert fields["variables"].items() <= node.environment.items()
+
+    def test_a_plan_knows_them_and_an_older_one_says_nothing(self) -> None:
+        stored = plan_for(facts(1), request(variables={"NCCL_DEBUG": "INFO"})).as_json()
+        assert Plan.from_json(json.loads(json.dumps(stored))).variables == {"NCCL_DEBUG": "INFO"}
+        del stored["variables"]
+        assert Plan.from_json(json.loads(json.dumps(stored))).variables == {}
+
+    def test_whatever_else_a_plan_sets_is_refused_as_theirs(self) -> None:
+        script = Program(arguments=(), root=Path("/c"), script=Path("/c/x.py"), local_rank_flag="--local-rank")
+        places = replace(PLACES, own_data=Path("/own"), secrets=Path("/secrets"))
+        plans = [
+            make_plan("job", Request(program=script, ranks=1), nodes, places, 29500, resumes=True)
+            for nodes in (facts(1), cluster_facts(1), cluster_facts(1, ("0",)))
+        ]
+        tuning = {*FACTS.comm_env, *TUNABLE, "TORCH_DIST_USE_NCCL2"}
+        for name in {name for plan in plans for name in plan.nodes[0].environment} - tuning:
+            assert name_problem(name), f"{name}: the plan would silently win over ENV"
 
 
 def test_the_users_data_is_given_to_their_script_and_never_written_to_by_the_trainer() -> None:
@@ -191,6 +219,15 @@ class TestOneProcessPerNode:
         assert Plan.from_json(json.loads(json.dumps(stored))).ranks == 1
         del stored["ranks"]
         assert Plan.from_json(json.loads(json.dumps(stored))).ranks is None
+
+    def test_torchs_nccl_does_not_put_all_of_them_on_the_gpu_of_local_rank(self) -> None:
+        name, nodes = "TORCH_DIST_USE_NCCL2", facts(1, gpus=("0", "1"))
+        spawns = Request(program=self.SCRIPT, ranks=1)
+        assert plan_for(nodes, spawns).nodes[0].environment[name] == "0"
+        assert plan_for(nodes, replace(spawns, variables={name: "1"})).nodes[0].environment[name] == "1"
+        assert plan_for(facts(1, comm_env={name: "1"}), spawns).nodes[0].environment[name] == "1"
+        for others in (Request(program=self.SCRIPT), Request(program=self.SCRIPT, ranks=2), request(ranks=1)):
+            assert name not in plan_for(nodes, others).nodes[0].environment
 
     @pytest.mark.parametrize("ranks", [None, 2])
     def test_other_scripts_meet_as_torchrun_says(self, ranks: int | None) -> None:

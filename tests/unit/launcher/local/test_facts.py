@@ -8,8 +8,8 @@ import pytest
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
 from launcher.local import machine
-from launcher.local.facts import gather, refuse_unseen_gpus
-from tests.support.plans import facts, plan_for
+from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
+from tests.support.plans import facts, plan_for, request
 
 
 def host(**settings: object) -> Host:
@@ -33,6 +33,12 @@ def test_a_node_on_this_machine() -> None:
 def test_a_node_that_cannot_run_here_is_refused(wrong: Host, message: str) -> None:
     with pytest.raises(RingmasterError, match=message):
         gather([wrong])
+
+
+def test_an_interface_that_a_variable_names_and_this_machine_lacks() -> None:
+    refuse_unknown_interfaces(facts(1), request(variables={"GLOO_SOCKET_IFNAME": "lo"}))
+    with pytest.raises(RingmasterError, match=r"^node1: GLOO_SOCKET_IFNAME=nope0 \(from ENV\): no interface here fits"):
+        refuse_unknown_interfaces(facts(1), request(variables={"GLOO_SOCKET_IFNAME": "nope0"}))
 
 
 class TestGpusThatTorchDoesNotSee:

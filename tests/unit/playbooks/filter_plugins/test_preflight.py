@@ -39,7 +39,11 @@ def fact(**changes: Any) -> dict[str, Any]:
         "engine": {"present": False},
         "apt_locked_by": None,
         "firewall": {"other": None},
-        "network": {"cluster": cluster, "routes": {"b": {"interface": "eth0", "source": "10.0.0.1"}}},
+        "network": {
+            "cluster": cluster,
+            "routes": {"b": {"interface": "eth0", "source": "10.0.0.1"}},
+            "interfaces": [{"name": "eth0", "addresses": ["10.0.0.1"]}, {"name": "eth1", "addresses": []}],
+        },
         **changes,
     }
 
@@ -109,6 +113,20 @@ def test_a_promise_that_is_no_number() -> None:
     assert "whole number" in findings({"gpus": "two"})[0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"GLOO_IFACE": "eth0"}, "nothing reads GLOO_IFACE: did you mean GLOO_SOCKET_IFNAME?"),
+        ({"GLOO_SOCKET_IFNAME": "eth1"}, "GLOO_SOCKET_IFNAME=eth1 (from ringmaster_comm_env): no interface here fits"),
+        ({"NCCL_SOCKET_IFNAME": "=eth"}, "there is eth0: name one of these, or leave it out"),
+    ],
+)
+def test_variables_that_nobody_reads_or_that_name_no_interface(variables: dict[str, str], says: str) -> None:
+    (only,) = findings({"comm_env": variables})
+    assert (only["check"], only["required"], says in only["message"]) == ("comm_env", True, True)
+    assert findings({"comm_env": {"NCCL_SOCKET_IFNAME": "eth", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_NEW": 1}}) == []
+
+
 def test_a_refusal_names_the_nodes_it_is_for() -> None:
     refusals = [
         {"node": "node2", "message": "too small"},
@@ -133,7 +151,8 @@ def test_what_is_accepted_becomes_a_warning() -> None:
 
 
 def test_nodes_that_differ_are_warned_about() -> None:
-    network = {"cluster": {"interface": "ens5", "address": "10.0.0.2", "mtu": 1300, "problem": None}, "routes": {}}
+    cluster = {"interface": "ens5", "address": "10.0.0.2", "mtu": 1300, "problem": None}
+    network = {"cluster": cluster, "routes": {}, "interfaces": []}
     report = preflight_report({"node1": fact(gpus=[GPU]), "node2": fact(network=network)}, {}, LIMITS)
     assert [(one["check"], one["required"]) for one in report["findings"]] == [("gpu_count", False), ("mtu", False)]
     other = fact(gpus=[GPU | {"model": "NVIDIA A100"}])

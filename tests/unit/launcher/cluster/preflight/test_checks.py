@@ -89,6 +89,29 @@ class TestProvisioning:
         assert problems(candidate(**second, settings={"comm_env": {"NCCL_SOCKET_IFNAME": "=eth1x"}})) == []
         assert problems(candidate(**second, gpus=[])) == []
 
+    @pytest.mark.parametrize(
+        ("site", "needs", "setter"),
+        [
+            ({"GLOO_SOCKET_IFNAME": "eth9"}, {}, "ringmaster_comm_env"),
+            ({"GLOO_SOCKET_IFNAME": "eth1"}, {"variables": {"GLOO_SOCKET_IFNAME": "eth9"}}, "ENV"),
+            ({}, {"environment": {"GLOO_SOCKET_IFNAME": "eth9"}}, "your shell"),
+        ],
+    )
+    def test_an_interface_in_a_variable_that_is_not_there(self, site: Any, needs: Any, setter: str) -> None:
+        nodes = [candidate(settings={"comm_env": site}), candidate("node2", {"comm_env": site})]
+        report = run_checks(nodes, replace(NEEDS, **needs))
+        assert [(one.node, one.exit_code) for one in report.problems] == [
+            ("node1", ExitCode.USAGE),
+            ("node2", ExitCode.USAGE),
+        ]
+        assert f"GLOO_SOCKET_IFNAME=eth9 (from {setter}): no interface here fits eth9, there is eth1:" in str(
+            report.problems[0]
+        )
+
+    def test_an_interface_that_a_stronger_variable_names_is_all_that_counts(self) -> None:
+        needs = replace(NEEDS, environment={"GLOO_SOCKET_IFNAME": "eth9"}, variables={"GLOO_SOCKET_IFNAME": "eth1"})
+        assert problems(candidate(), needs=needs) == []
+
     def test_loopback_reaches_nobody(self) -> None:
         (only,) = problems(candidate(interfaces=[interface("eth1", "127.0.1.1/8", mtu=1)]))
         assert "loopback" in only

@@ -2,11 +2,9 @@
 
 import sys
 
-from launcher.base.paths import ROOT
-
-# Ansible patches sys.intern when it is imported, and torch refuses to be imported whole after that: it goes first.
-import torch._dynamo  # noqa: F401  isort:skip
 import ansible.module_utils
+
+from launcher.base.paths import ROOT
 
 PLAYBOOKS = ROOT / "playbooks"
 

@@ -57,12 +57,12 @@ SECOND = {"interface": "eth0", "address": "10.0.0.1", "mtu": 1500, "problem": No
         ({}, [GPU], True),
         ({"backend": "nccl"}, [GPU], True),
         ({"backend": "gloo"}, [GPU], False),
-        ({"comm_env": {"NCCL_SOCKET_IFNAME": "=eth0x"}}, [GPU], False),
+        ({"comm_env": {"NCCL_SOCKET_IFNAME": "=eth0"}}, [GPU], False),
         ({}, [], False),
     ],
 )
 def test_nccl_needs_the_first_address(settings: dict[str, Any], gpus: list[Any], refused: bool) -> None:
-    found = findings(settings, gpus=gpus, network={"cluster": SECOND, "routes": {}})
+    found = findings(settings, gpus=gpus, network={**fact()["network"], "cluster": SECOND})
     assert [(one["check"], one["required"]) for one in found] == ([("nccl", True)] if refused else [])
 
 

@@ -103,5 +103,5 @@ def test_without_any_way_to_the_data_one_error_tells_the_ways_out(tmp_path: Path
     assert all(code != 0 for code, _, _ in ends)
     assert [errors.count("trainer: error: could not get the data set") for _, _, errors in ends] == [1, 0]
     assert all("exitcode  : 2" in errors for _, _, errors in ends)
-    assert all("torchvision's mirror: " in output for _, output, _ in ends), "each node says why it has no way"
+    assert all("the authors' site: " in output for _, output, _ in ends), "each node says why it has no way"
     assert "node0 can't get it; node1 tries now" in ends[0][1]

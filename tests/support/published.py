@@ -1,5 +1,6 @@
 """The published data sets in small: their files, a mirror of them, and what `fetch` says of them."""
 
+import dataclasses
 import gzip
 import hashlib
 import http.server
@@ -9,14 +10,18 @@ import socket
 import struct
 import tarfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from trainer.data.published import fetch
-from trainer.data.published.catalog import CATALOG
+from trainer.data.published import catalog, fetch
+from trainer.data.published.catalog import CATALOG, PublishedSet, RemoteFile
 from trainer.errors import UserError
+
+_TRUE = dict(CATALOG)
+"""The catalog before a test changes it."""
 
 
 def idx_files() -> dict[str, bytes]:
@@ -100,8 +105,22 @@ class Mirror:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
-def md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def published_at(name: str, *addresses: str, files: Mapping[str, bytes] | None = None) -> PublishedSet:
+    """The catalog's entry of a set, to be fetched from other addresses, and with other files' checksums if any."""
+    described = _TRUE[name]
+    remote = {file.name: sha256(files[file.name]) if files else file.sha256 for file in described.mirrors[0].files}
+    mirrors = (
+        catalog.Mirror(
+            address=address,
+            files=tuple(RemoteFile(url=address + file, name=file, sha256=digest) for file, digest in remote.items()),
+        )
+        for address in addresses
+    )
+    return dataclasses.replace(described, mirrors=tuple(mirrors))
 
 
 def ensure(name: str, data_dir: Path, own_copy: Path | None = None) -> Said:

@@ -51,14 +51,14 @@ class UnavailableError(Exception):
     """A source doesn't have the data, or not all of it; the message says why in a few words."""
 
 
-def download(url: str, target: Path, *, md5: str, say: Say) -> None:
+def download(url: str, target: Path, *, sha256: str, say: Say) -> None:
     """Fetch `url` into `target` and check it.
 
     Urllib's own time-out covers neither name look-up nor a host with many dead addresses, so another thread reads, and
     this one watches it.
 
     Raises:
-        UnavailableError: no answer, silence for SILENCE_S, an HTTP error, or an MD5 other than `md5`.
+        UnavailableError: no answer, silence for SILENCE_S, an HTTP error, or a SHA-256 other than `sha256`.
     """
     progress: queue.Queue[int | Exception] = queue.Queue()
     stop = threading.Event()
@@ -68,7 +68,7 @@ def download(url: str, target: Path, *, md5: str, say: Say) -> None:
     finally:
         stop.set()
     with target.open("rb") as stream:
-        if hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != md5:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
             raise UnavailableError("its file has the wrong checksum")
 
 
@@ -96,7 +96,7 @@ def _watch(url: str, progress: queue.Queue[int | Exception], say: Say) -> None:
 def _read_url(url: str, target: Path, progress: queue.Queue[int | Exception], stop: threading.Event) -> None:
     try:
         # The watching thread gives up first; this time-out only ends the thread.
-        request = urllib.request.urlopen(url, timeout=2 * SILENCE_S)  # noqa: S310 - torchvision's own addresses
+        request = urllib.request.urlopen(url, timeout=2 * SILENCE_S)  # noqa: S310 - the catalog's addresses
         with request as response, target.open("wb") as file:
             while (chunk := response.read(1 << 16)) and not stop.is_set():
                 file.write(chunk)

@@ -109,12 +109,8 @@ def _explained(name: str, data_dir: Path, own_copy: Path | None = None) -> Itera
 
 def is_published(name: str, contents: Raw) -> bool:
     """Return whether every file is byte for byte the one that the data set's authors published."""
-    checksums = CATALOG[name].checksums
-    expected = checksums.by_file()
-    return all(
-        hashlib.new(checksums.algorithm, content, usedforsecurity=False).hexdigest() == expected[file]
-        for file, content in contents.items()
-    )
+    expected = CATALOG[name].sha256
+    return all(hashlib.sha256(content).hexdigest() == expected[file] for file, content in contents.items())
 
 
 def _refuse_lookalike(name: str, contents: Raw) -> None:
@@ -147,7 +143,7 @@ def _fetch(name: str, root: Path, work: Path, say: Say) -> Raw:
     package = described.package
     if package:
         sources["the installed package"] = lambda: _published_files(name, SYSTEM_ROOT / package.folder)
-    sources[f"{described.mirrors.owner}'s mirror"] = lambda: _from_mirrors(name, work, say)
+    sources["the authors' site"] = lambda: _from_mirrors(name, work, say)
     if package:
         sources[f"the package {package.name}"] = lambda: _published_files(name, unpack_package(package, work, say=say))
     failures = []
@@ -179,12 +175,12 @@ def _published_files(name: str, place: Path) -> Raw | None:
 def _from_mirrors(name: str, work: Path, say: Say) -> Raw:
     """Return the contents from the first of the set's mirrors that has all its files."""
     reasons = []
-    for number, mirror in enumerate(CATALOG[name].mirrors.known()):
+    for number, mirror in enumerate(CATALOG[name].mirrors):
         folder = work / f"mirror{number}"
         folder.mkdir()
         try:
             for file in mirror.files:
-                download(file.url, folder / file.name, md5=file.md5, say=say)
+                download(file.url, folder / file.name, sha256=file.sha256, say=say)
         except UnavailableError as error:
             reasons.append(f"{mirror.address}: {error}")
             continue

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torchvision.datasets import CIFAR10, FashionMNIST
 
-from tests.support.published import Mirror, cifar_archive, closed_port, idx_files, md5, zipped
+from tests.support.published import Mirror, cifar_archive, closed_port, idx_files, published_at, zipped
 from trainer.data.published import download, fetch
+from trainer.data.published.catalog import CATALOG
 
 
 @pytest.fixture
@@ -17,19 +17,16 @@ def closed_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fetch, "SYSTEM_ROOT", tmp_path / "not-installed")
     monkeypatch.setattr(download.shutil, "which", lambda program: None)
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(FashionMNIST, "mirrors", [])
-    monkeypatch.setattr(CIFAR10, "url", f"http://127.0.0.1:{closed_port()}/{CIFAR10.filename}")
+    monkeypatch.setitem(CATALOG, "fashion-mnist", published_at("fashion-mnist"))
+    monkeypatch.setitem(CATALOG, "cifar10", published_at("cifar10", f"http://127.0.0.1:{closed_port()}/"))
 
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    files = zipped(idx_files()) | {CIFAR10.filename: cifar_archive()}
+    files = zipped(idx_files()) | {"cifar-10-python.tar.gz": cifar_archive()}
     server = Mirror(files)
-    monkeypatch.setattr(FashionMNIST, "mirrors", [server.url])
-    published = [(file, md5(files[file])) for file, _ in FashionMNIST.resources]
-    monkeypatch.setattr(FashionMNIST, "resources", published)
-    monkeypatch.setattr(CIFAR10, "url", server.url + CIFAR10.filename)
-    monkeypatch.setattr(CIFAR10, "tgz_md5", md5(files[CIFAR10.filename]))
+    for name in ("fashion-mnist", "cifar10"):
+        monkeypatch.setitem(CATALOG, name, published_at(name, server.url, files=files))
     yield server
     server.server.shutdown()
     server.server.server_close()

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from torchvision.datasets import CIFAR10, FashionMNIST
+from torchvision.datasets import FashionMNIST
 
-from tests.support.published import Mirror, ensure, idx_files, refused, write, zipped
+from tests.support.published import Mirror, ensure, idx_files, published_at, refused, write, zipped
 from trainer.data.published import download, fetch
+from trainer.data.published.catalog import CATALOG
 from trainer.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("closed_world")
@@ -67,7 +68,8 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path, mirror: Mirr
 def test_a_file_with_another_checksum_is_not_taken(
     tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FashionMNIST, "resources", [(file, "0" * 32) for file, _ in FashionMNIST.resources])
+    files = {f"{file}.gz": b"other content" for file in CATALOG["fashion-mnist"].files}
+    monkeypatch.setitem(CATALOG, "fashion-mnist", published_at("fashion-mnist", mirror.url, files=files))
     assert "wrong checksum" in refused("fashion-mnist", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
@@ -75,7 +77,8 @@ def test_a_file_with_another_checksum_is_not_taken(
 def test_the_second_mirror_is_tried_when_the_first_has_nothing(
     tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FashionMNIST, "mirrors", [f"{mirror.url}empty/", mirror.url])
+    files, addresses = zipped(idx_files()), (f"{mirror.url}empty/", mirror.url)
+    monkeypatch.setitem(CATALOG, "fashion-mnist", published_at("fashion-mnist", *addresses, files=files))
     ensure("fashion-mnist", tmp_path)
     assert mirror.requests[0].startswith("empty/")
 
@@ -86,8 +89,7 @@ def test_a_mirror_without_an_answer_is_given_up_in_time(
 ) -> None:
     assert download.SILENCE_S <= 5
     monkeypatch.setattr(download, "SILENCE_S", 0.4)
-    monkeypatch.setattr(FashionMNIST, "mirrors", [black_hole])
-    monkeypatch.setattr(CIFAR10, "url", black_hole + CIFAR10.filename)
+    monkeypatch.setitem(CATALOG, name, published_at(name, black_hole))
     started = time.monotonic()
     assert "no answer" in refused(name, tmp_path)
     assert time.monotonic() - started < 20
@@ -95,7 +97,7 @@ def test_a_mirror_without_an_answer_is_given_up_in_time(
 
 def test_a_name_look_up_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "SILENCE_S", 0.4)
-    monkeypatch.setattr(FashionMNIST, "mirrors", ["http://slow.invalid/"])
+    monkeypatch.setitem(CATALOG, "fashion-mnist", published_at("fashion-mnist", "http://slow.invalid/"))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: time.sleep(60))
     started = time.monotonic()
     assert "no answer" in refused("fashion-mnist", tmp_path)
@@ -103,7 +105,7 @@ def test_a_name_look_up_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypat
 
 
 def test_no_network_at_all_is_an_error_with_each_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FashionMNIST, "mirrors", ["http://no-such-host.invalid/"])
+    monkeypatch.setitem(CATALOG, "fashion-mnist", published_at("fashion-mnist", "http://no-such-host.invalid/"))
     message = refused("fashion-mnist", tmp_path)
     assert "no-such-host.invalid" in message
     assert "no apt on this machine" in message
@@ -132,7 +134,9 @@ def test_ctrl_c_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
-        monkeypatch.setattr(FashionMNIST, "mirrors", [f"http://127.0.0.1:{listener.getsockname()[1]}/"])
+        monkeypatch.setitem(
+            CATALOG, "fashion-mnist", published_at("fashion-mnist", f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        )
 
         def half_an_answer() -> None:
             connection, _ = listener.accept()
@@ -179,7 +183,7 @@ def test_the_package_comes_without_root_past_a_source_that_fails(
     monkeypatch.undo()
     if not shutil.which("apt-get"):
         pytest.skip("this system has no apt")
-    monkeypatch.setattr(FashionMNIST, "mirrors", [])
+    monkeypatch.setitem(CATALOG, "fashion-mnist", published_at("fashion-mnist"))
     monkeypatch.setattr(fetch, "SYSTEM_ROOT", tmp_path / "not-installed")
     parts = tmp_path / "sources"
     shutil.copytree("/etc/apt/sources.list.d", parts)

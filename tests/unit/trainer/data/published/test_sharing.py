@@ -180,7 +180,7 @@ def test_the_next_node_tries_where_the_first_finds_no_way(tmp_path: Path, ranks:
     assert [end.code for end in ends] == [0, 0, 0]
     assert mirror.asked == ["one", "two"]
     assert ends[0].said[:2] == [
-        f"{NAME}: torchvision's mirror: no way out",
+        f"{NAME}: the authors' site: no way out",
         f"{NAME}: one can't get it; two tries now",
     ]
     assert files(folders[0]) == files(folders[1]) == files(folders[2])
@@ -192,7 +192,7 @@ def test_where_no_node_finds_a_way_the_first_says_so_once(tmp_path: Path, ranks:
     assert mirror.asked == ["one", "two"]
     assert [end.error is not None for end in ends] == [True, False, False, False]
     assert all(f"({way})" in str(ends[0].error) for way in (1, 2, 3))
-    assert ends[2].said == [f"{NAME}: torchvision's mirror: no way out"]
+    assert ends[2].said == [f"{NAME}: the authors' site: no way out"]
 
 
 def test_nodes_that_share_a_folder_fetch_once_and_send_nothing(tmp_path: Path, ranks: Ranks, mirror: Mirror) -> None:

@@ -26,11 +26,13 @@ DEFAULT = {
     "first-step": "benchmarks.first_step",
 }
 """By name, the modules with `measure(quick: bool) -> Result`; `make bench` alone runs them all, in this order."""
+ON_DEMAND = {"provision": "benchmarks.provision"}
+"""Modules with `measure(quick: bool) -> Result`, which start many container nodes: only when asked for."""
 ON_A_CLUSTER = {"launch": "benchmarks.launch"}
 """Modules with `measure(quick: bool, inventory: str) -> Result`, which need a cluster: only when asked for."""
 PRINTED = {
     "lines": "benchmarks.lines",
-    "provision": "benchmarks.provision",
+    "playbook": "benchmarks.playbook",
     "image-delivery": "benchmarks.image_delivery",
 }
 """Modules with `run(repetitions: int)`, which prints; only when asked for. The last two start container nodes (and, as
@@ -120,7 +122,7 @@ def chosen(only: str) -> list[str]:
     Raises:
         RingmasterError: there is no measurement of such a name.
     """
-    known = (*DEFAULT, *ON_A_CLUSTER, *PRINTED)
+    known = (*DEFAULT, *ON_DEMAND, *ON_A_CLUSTER, *PRINTED)
     names = [name.strip() for name in only.split(",")] if only else list(DEFAULT)
     for name in names:
         if name not in known:
@@ -133,7 +135,7 @@ def chosen(only: str) -> list[str]:
 def estimate(names: Sequence[str], *, quick: bool) -> str:
     """Return about how long the measurements take, in words."""
     seconds = sum(ESTIMATES[name][quick] for name in names if name in ESTIMATES)
-    other = ", ".join(name for name in names if name in {**ON_A_CLUSTER, **PRINTED})
+    other = ", ".join(name for name in names if name in {**ON_DEMAND, **ON_A_CLUSTER, **PRINTED})
     about = f"about {seconds} s" if seconds < 100 else f"about {seconds / 60:.0f} minutes"
     parts = (f"{about} on two cores" if seconds else "", f"{other}: not estimated" if other else "")
     return "; ".join(filter(None, parts))
@@ -149,7 +151,7 @@ def _measured(name: str, here: machine.Machine, place: Path, *, quick: bool, inv
         if name in ON_A_CLUSTER:
             result = import_module(ON_A_CLUSTER[name]).measure(quick, inventory)
         else:
-            result = import_module(DEFAULT[name]).measure(quick)
+            result = import_module({**DEFAULT, **ON_DEMAND}[name]).measure(quick)
         if quick:
             result = replace(result, command=f"{result.command} QUICK=1")
         print(f"\n{tables.terminal(result)}")

@@ -1,119 +1,113 @@
-"""How long `site.yml` takes on nodes that are already provisioned: our settings against Ansible's own.
+"""Provisioning two dozen nodes, and 31 behind a jump host, with `make`: how long it takes; nothing may fail.
 
-Two labs: four nodes with everything on them, and sixteen that have only what needs no engine. The same playbook is run
-in turn under `ansible.cfg` and under Ansible's defaults (no configuration file), and the second lab's run is compared
-with the same roles on the first. Making the labs (some minutes) is not counted.
+Two labs, one after the other. First 24 nodes: everything that needs no engine, once more with nothing to change, and
+verified. Then 32, of which 31 are reached through the last one, whose sshd closes connections at random from ten that
+have not logged in yet (MaxStartups 10:30:100): the SSH mesh, verified, and the launcher's own connections to all, each
+time with no connection kept from before.
 """
 
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from benchmarks.result import Result, Row
 from lab import lab
 from lab.base.place import Place
 from lab.nodes import spec
+from lab.nodes.spec import LabSpec
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
+from launcher.commands.inventory import open_cluster
+from launcher.ssh.pool import connected
 
-_FEW, _MANY = 4, 16
-_WITHOUT_ENGINE = ("--skip-tags", "docker_engine,train_image")
+_MANY, _BEHIND = 24, 31
+_WITHOUT_ENGINE = "TAGS=firewall,ssh_mesh,comm_env,job_folders"
+_MESH = "TAGS=ssh_mesh"
+_REPETITIONS = 3
 _TIMEOUT_S = 1800
 
 
-def run(repetitions: int) -> None:
-    """Measure, and print medians, ratios, and the tasks that touch a converged node."""
-    few, many = Place(name="bench-few"), Place(name="bench-many")
+def measure(quick: bool) -> Result:
+    """Return the seconds of each verb on both labs.
+
+    Args:
+        quick: repeat nothing on the second lab.
+
+    Raises:
+        RingmasterError: a run fails, on whatever node.
+    """
+    repetitions = 1 if quick else _REPETITIONS
+    rows = [*_direct(Place(name="bench-many")), *_behind(Place(name="bench-jump"), repetitions)]
+    return Result(
+        name="provision",
+        title="Provisioning many nodes",
+        command="make bench ONLY=provision",
+        rows=tuple(rows),
+        notes=(
+            f"All nodes are containers on this machine. {_MANY} nodes that are reached directly, without the engine's "
+            f"roles (`{_WITHOUT_ENGINE}`). Then {_BEHIND} nodes behind one more with `MaxStartups 10:30:100`, "
+            f"`{_MESH}`; no connection was kept between these runs. A run with a failure is no measurement.",
+        ),
+    )
+
+
+def _direct(place: Place) -> Iterator[Row]:
+    with _a_lab(place, spec.lab(nodes=_MANY)) as seconds:
+        yield Row(label=f"{_MANY} nodes: `make lab`, until all let us in", unit="s", values=(seconds,))
+        for what, verb in (
+            ("`make provision`", "provision"),
+            ("the same again", "provision"),
+            ("`make verify`", "verify"),
+        ):
+            taken = _make(place, verb, _WITHOUT_ENGINE)
+            yield Row(label=f"{_MANY} nodes: {what}", unit="s", values=(taken,))
+
+
+def _behind(place: Place, repetitions: int) -> Iterator[Row]:
+    with _a_lab(place, spec.lab(nodes=_BEHIND + 1, jump=True)) as seconds:
+        yield Row(label=f"{_BEHIND} behind one: `make lab`, until all let us in", unit="s", values=(seconds,))
+        _make(place, "provision", _MESH)  # uncounted: makes the keys
+        for verb in ("provision", "verify"):
+            values = tuple(_make(place, verb, _MESH) for _ in range(repetitions))
+            yield Row(label=f"{_BEHIND} behind one: `make {verb}`, nothing to change", unit="s", values=values)
+        values = tuple(_open_all(place) for _ in range(repetitions))
+        yield Row(label=f"{_BEHIND} behind one: the launcher's connections to all", unit="s", values=values)
+
+
+@contextmanager
+def _a_lab(place: Place, wanted: LabSpec) -> Iterator[float]:
+    """Give the seconds that the lab took; it is removed at the end, also if it never came up."""
     try:
-        for place, nodes in ((few, _FEW), (many, _MANY)):
-            lab.up(spec.lab(nodes=nodes), place)
-        _converge(few)
-        _converge(many, *_WITHOUT_ENGINE)
-        _compare(
-            f"{_FEW} nodes, everything",
-            {"ansible.cfg": lambda: _seconds(few), "Ansible's defaults": lambda: _seconds(few, defaults=True)},
-            repetitions,
-        )
-        _compare(
-            "without the engine's roles",
-            {
-                f"{_MANY} nodes": lambda: _seconds(many, *_WITHOUT_ENGINE),
-                f"{_FEW} nodes": lambda: _seconds(few, *_WITHOUT_ENGINE),
-            },
-            repetitions,
-        )
-        _compare(
-            "what of that is the gathering of facts (playbook run with ANSIBLE_GATHERING=explicit)",
-            {
-                "ansible.cfg": lambda: _seconds(few),
-                "defaults, explicit": lambda: _seconds(few, defaults=True, ANSIBLE_GATHERING="explicit"),
-            },
-            repetitions,
-        )
-        _show_touches(few)
+        started = time.monotonic()
+        lab.up(wanted, place)
+        yield time.monotonic() - started
     finally:
-        for place in (few, many):
-            lab.down(place)
+        lab.down(place)
 
 
-def _converge(place: Place, *words: str) -> None:
-    """Run until nothing changes: twice."""
-    for _ in range(2):
-        output = _playbook(place, *words)
-    if any("changed=0" not in line for line in output.splitlines() if " ok=" in line):
-        raise RingmasterError(f"the second run on {place.name} still changed something", exit_code=ExitCode.FAILED)
-
-
-def _compare(title: str, ways: dict[str, Callable[[], float]], repetitions: int) -> None:
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repetitions):
-        for name, measure in ways.items():
-            seconds[name].append(measure())
-    print(f"\nsite.yml on converged nodes, seconds, {title} (n = {repetitions})")
-    for name, values in seconds.items():
-        print(f"  {name:20} median {statistics.median(values):6.2f}   from {min(values):.2f} to {max(values):.2f}")
-    first, second = (statistics.median(values) for values in seconds.values())
-    print(f"  ratio of the medians {first / second:.3f}", flush=True)
-
-
-def _seconds(place: Place, *words: str, defaults: bool = False, **environment: str) -> float:
-    started = time.monotonic()
-    _playbook(place, *words, defaults=defaults, **environment)
-    return time.monotonic() - started
-
-
-def _playbook(place: Place, *words: str, defaults: bool = False, **environment: str) -> str:
-    """Run site.yml; with `defaults` under an empty configuration file."""
-    if defaults:
-        environment["ANSIBLE_CONFIG"] = str(Path(__file__).with_name("ansible-defaults.cfg"))
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", place.inventory, "playbooks/site.yml", *words],
-        cwd=ROOT, env={**os.environ, **environment}, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+def _make(place: Place, verb: str, tags: str) -> float:
+    """Return the seconds of `make <verb>`, over connections of its own."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as sockets:
+        started = time.monotonic()
+        done = subprocess.run(
+            ["make", "-s", "-C", str(ROOT), verb, tags, f"INVENTORY={place.inventory}"],
+            env={**os.environ, "ANSIBLE_SSH_CONTROL_PATH_DIR": sockets}, text=True, timeout=_TIMEOUT_S,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        seconds = time.monotonic() - started
     if done.returncode != 0:
         sys.stderr.write(done.stdout)
-        raise RingmasterError("site.yml failed, see above", exit_code=ExitCode.FAILED)
-    return done.stdout
+        raise RingmasterError(f"make {verb} failed, see above", exit_code=ExitCode.FAILED)
+    return seconds
 
 
-def _show_touches(place: Place) -> None:
-    """Print the tasks that reach a node on which nothing is to change, with the seconds that each takes per host."""
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "touches"
-        record.touch()
-        callbacks = str(ROOT / "benchmarks" / "callbacks")
-        _playbook(
-            place,
-            RINGMASTER_TOUCHES=str(record), ANSIBLE_CALLBACK_PLUGINS=callbacks, ANSIBLE_CALLBACKS_ENABLED="touches",
-        )  # fmt: skip
-        seen = [json.loads(line) for line in record.read_text().splitlines()]
-    tasks = dict.fromkeys(one["task"] for one in seen)
-    print(f"\ntasks that touch a converged node: {len(tasks)} (seconds, mean over {_FEW} hosts at once)")
-    for task in tasks:
-        print(f"  {statistics.mean(one['seconds'] for one in seen if one['task'] == task):6.2f}  {task}")
+def _open_all(place: Place) -> float:
+    """Return the seconds until the launcher is connected to all nodes."""
+    inventory = open_cluster(str(place.inventory))
+    started = time.monotonic()
+    with connected(inventory.hosts, inventory.pins):
+        return time.monotonic() - started

@@ -24,6 +24,7 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "report": (*_TRAININGS, "benchmarks/report.py"),
     "gpu": (*_TRAINER, "benchmarks/trainings.py", "benchmarks/gpu.py"),
     "first-step": (*_TRAINER, *_LAUNCHER, "benchmarks/first_step.py"),
+    "provision": (*_LAUNCHER, "playbooks", "ansible.cfg", "lab", "benchmarks/provision.py"),
     "launch": (*_TRAINER, *_LAUNCHER, "docker/Dockerfile", "docker/install", "benchmarks/launch.py"),
 }
 """By the measurement's name: files, and folders with all Python files below them."""

@@ -156,12 +156,15 @@ def test_of_a_node_that_does_not_boot_its_systemd_and_journal_are_asked(machines
 
 def test_only_what_differs_is_made_anew(machines: Lab) -> None:
     before = {name: node.container.id for name, node in machines.nodes.items()}
-    changed = spec.lab(nodes=2, unequal=True, overrides=["node2:mtu=1280"])
+    changed = spec.lab(nodes=2, unequal=True, overrides=["node2:mtu=1280,behind=node1"])
     after = lab.up(changed, PLACE)
     assert list(after.nodes) == ["node1", "node2"]
     assert after["node1"].container.id == before["node1"]
     assert after["node2"].container.id != before["node2"]
     assert after.ssh("node2", "cat /sys/class/net/eth0/mtu").stdout == "1280\n"
+    words = ["ssh", "-F", PLACE.ssh_config, "-o", "BatchMode=yes", "-o", "ProxyJump=none", "node2", "true"]
+    directly = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert "Permission denied" in directly.stderr  # it lets in nobody but nodes: the login above went through node1
 
 
 def test_lab_down_leaves_nothing(machines: Lab) -> None:

@@ -39,7 +39,7 @@ def test_the_page_of_all_measurements_shows_what_is_stored(tmp_path: Path) -> No
 
 
 def test_every_stored_measurement_names_the_code_it_measures() -> None:
-    assert set(sources.MEASURED) == {*cli.DEFAULT, *cli.ON_A_CLUSTER}
+    assert set(sources.MEASURED) == {*cli.DEFAULT, *cli.ON_DEMAND, *cli.ON_A_CLUSTER}
     assert set(stored()) <= set(sources.MEASURED)
     assert {one.result for one in readme.FIGURES} <= set(sources.MEASURED)
     for place in {place for places in sources.MEASURED.values() for place in places}:

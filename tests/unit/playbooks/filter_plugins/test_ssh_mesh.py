@@ -130,6 +130,10 @@ def test_many_nodes_try_a_few_each_and_the_first_all(count: int) -> None:
     assert sum(map(len, partners.values())) <= count * (most + 2)
 
 
+def test_24_nodes_log_in_180_times() -> None:
+    assert sum(len(tried) for tried in rounds(24)[1].values()) == 180  # docs/performance.md says so
+
+
 def test_nodes_that_were_not_looked_at_are_nobodys_partners() -> None:
     names = [f"m{number}" for number in range(12)]
     facts = {name: fact(number) for number, name in enumerate(names) if name not in {"m0", "m5"}}

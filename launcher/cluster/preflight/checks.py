@@ -162,7 +162,7 @@ def gpus_are_there_and_free(candidates: Sequence[Candidate], _: JobNeeds) -> Ite
 
 
 def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
-    """Require the image that most nodes have, and a CPU and a driver that can run it."""
+    """Require the image that most nodes have, and a CPU, a driver and GPUs that can run it."""
     usual = _usual_image(candidates)
     for one in candidates:
         if one.image is None or usual is None:
@@ -171,7 +171,7 @@ def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Ite
             continue
         if not same_image(one.image, usual):
             yield one.problem(image_differs(one.image, usual))
-        for what in image_unfit(one.image, one.answer, uses_gpus=bool(one.choice.devices)):
+        for what in image_unfit(one.image, one.answer, one.choice.devices):
             yield one.problem(what)
 
 

@@ -59,7 +59,7 @@ class Node:
         elif line.startswith("df"):
             out = f"Filesystem\n/dev/x 1 1 {self.free_kb} 1% /\n"
         elif line.startswith("docker run"):
-            out = json.dumps(VERSIONS)
+            out = "sm_75 sm_80\n" if "import torch" in line else json.dumps(VERSIONS)
         elif line.startswith("docker buildx"):
             code = 1
         elif line.startswith("sh -c"):
@@ -125,6 +125,7 @@ def test_an_image_is_built_recorded_and_delivered_and_then_unchanged(
     assert image_record.read_lenient(record) == f"id of {tag}"
     labels = node.known[tag]
     assert labels["ringmaster.trainer"] == content.trainer_hash() and labels["ringmaster.cuda"] == "13.2"
+    assert labels["ringmaster.architectures"] == "sm_75 sm_80"
     assert json.loads(labels["ringmaster.packages"]) == {"torch": "2.15.0"} and labels["ringmaster.requirements"] == ""
     assert labels[prune.LAYERS] in node.known
     assert labels["org.opencontainers.image.base.digest"] == "sha256:debian:bookworm-slim"

@@ -17,7 +17,6 @@ from launcher.image.base_image import Base
 from launcher.image.builder import Builder
 from launcher.image.content import LOCKS, Wanted
 from launcher.image.labels import ARCHITECTURES, CUDA, PACKAGES, REQUIREMENTS, TRAINER
-from launcher.ssh.connection import Finished
 from launcher.ssh.pool import connected
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
@@ -182,7 +181,7 @@ def _architectures(builder: Builder, layers: str) -> str:
 def _run(builder: Builder, image: str, program: str, *words: str) -> bytes:
     """Run a program of an image that was built; return what it prints."""
     command = ["docker", "run", "--rm", "--network=none", "--log-driver=none", f"--entrypoint={program}", image, *words]
-    done: Finished = builder.remote.run(command)
+    done = builder.run(command)
     if done.code:
         raise builder.failed(f"the image that was built can't be run ({done.why})")
     return done.out
@@ -198,7 +197,7 @@ def _check_room(builder: Builder, needed_gb: float) -> None:
 
 def _prune_cache(builder: Builder) -> None:
     """Bound the engine's build cache; the layers themselves are kept under their names."""
-    builder.remote.run(["docker", "builder", "prune", "--force", f"--keep-storage={_CACHE}"], limit_s=300)
+    builder.run(["docker", "builder", "prune", "--force", f"--keep-storage={_CACHE}"], limit_s=300)
 
 
 def _to_record(image: _Image, wanted: Wanted) -> dict[str, str]:

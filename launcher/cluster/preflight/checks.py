@@ -97,6 +97,11 @@ def node_is_provisioned(candidates: Sequence[Candidate], _: JobNeeds) -> Iterato
                 )
 
 
+def engine_is_the_systems(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require an engine that gives ranks the node's own network and devices."""
+    yield from (one.problem(one.engine_problem) for one in candidates if one.engine_problem)
+
+
 def disk_has_room(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
     """Require room on the disk of the jobs' folder."""
     for one in candidates:
@@ -230,6 +235,7 @@ CHECKS: tuple[Check, ...] = (
     image_is_usable,
     addresses_are_distinct,
     node_is_provisioned,
+    engine_is_the_systems,
     disk_has_room,
     node_is_reachable,
     named_interfaces_are_there,

@@ -62,6 +62,10 @@ class TestProvisioning:
         (only,) = problems(candidate(data_dir=folder))
         assert "ops can't write to /data: `make provision TAGS=job_folders`" in only
 
+    def test_an_engine_that_runs_no_jobs(self) -> None:
+        node = replace(candidate("node2"), engine_problem="its engine is a toy: take a real one")
+        assert problems(candidate(), node) == ["node2: its engine is a toy: take a real one"]
+
     @pytest.mark.parametrize(("free", "refused"), [(10**9 - 1, True), (10**9, False), (5 * 10**9 - 1, False)])
     def test_room(self, free: int, refused: bool) -> None:
         node = candidate()

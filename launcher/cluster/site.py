@@ -52,6 +52,7 @@ class _Observed:
     answer: ProbeAnswer
     image: ImageFacts | None
     jobs: tuple[JobOnNode, ...]
+    engine_problem: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,11 +234,19 @@ class ClusterSite:
             jobs=tuple(
                 each.as_job_on_node for each in containers.find(client) if each.holds(time.time() + answer.clock_s)
             ),
+            engine_problem=containers.engine_problem(client.info(), client.version()),
         )
 
     def _candidate(self, host: Host, observed: _Observed, request: Request) -> Candidate:
         choice = choose_gpus(observed.answer, observed.jobs, request.gpus, promised_gpus(host))
-        return Candidate(host=host, answer=observed.answer, choice=choice, image=observed.image, jobs=observed.jobs)
+        return Candidate(
+            host=host,
+            answer=observed.answer,
+            choice=choice,
+            image=observed.image,
+            jobs=observed.jobs,
+            engine_problem=observed.engine_problem,
+        )
 
     def _list_files(self, request: Request) -> None:
         for what, path in (("SCRIPT", request.program.script), ("DATA", request.data)):

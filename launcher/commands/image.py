@@ -17,8 +17,7 @@ from launcher.image import record as image_record
 from launcher.image.base_image import Base
 from launcher.image.builder import Builder
 from launcher.image.content import LOCKS, Wanted
-from launcher.image.labels import CUDA, PACKAGES, REQUIREMENTS, TRAINER
-from launcher.ssh.connection import Finished
+from launcher.image.labels import ARCHITECTURES, CUDA, PACKAGES, REQUIREMENTS, TRAINER
 from launcher.ssh.pool import connected
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
@@ -27,6 +26,9 @@ _FIRST_GB, _NEXT_GB = 16.0, 1.0
 _CACHE = "20GB"
 """How much the engine keeps of its build cache; the oldest entries go first."""
 _VERSIONS = "/opt/venv/ringmaster.json"
+_PYTHON = "/opt/venv/bin/python"
+_ASK_ARCHITECTURES = "import torch; print(getattr(torch._C, '_cuda_getArchFlags', str)() or '')"
+"""torch.cuda.get_arch_list() says nothing where there is no GPU; a build without CUDA lacks the function."""
 _SHOWN = 19  # characters of an image's ID in messages
 
 
@@ -160,6 +162,7 @@ def _labels(builder: Builder, wanted: Wanted, base: Base, layers: str) -> dict[s
         **{f"org.opencontainers.image.{key}": value for key, value in standard.items()},
         TRAINER: content.trainer_hash(),
         CUDA: versions["cuda"],
+        ARCHITECTURES: _architectures(builder, layers),
         PACKAGES: json.dumps(versions["packages"], separators=(",", ":")),
         REQUIREMENTS: wanted.requirements_hash,
         prune.LAYERS: layers,
@@ -168,12 +171,22 @@ def _labels(builder: Builder, wanted: Wanted, base: Base, layers: str) -> dict[s
 
 def _versions(builder: Builder, layers: str) -> dict[str, Any]:
     """Return the versions that are installed in the packages layer, as the build recorded them."""
-    words = ["docker", "run", "--rm", "--network=none", "--log-driver=none", "--entrypoint=cat", layers, _VERSIONS]
-    done: Finished = builder.remote.run(words)
+    versions: dict[str, Any] = json.loads(_run(builder, layers, "cat", _VERSIONS))
+    return versions
+
+
+def _architectures(builder: Builder, layers: str) -> str:
+    """Return what the PyTorch in the packages layer has code for: it knows that without a GPU."""
+    return _run(builder, layers, _PYTHON, "-c", _ASK_ARCHITECTURES).decode().strip()
+
+
+def _run(builder: Builder, image: str, program: str, *words: str) -> bytes:
+    """Run a program of an image that was built; return what it prints."""
+    command = ["docker", "run", "--rm", "--network=none", "--log-driver=none", f"--entrypoint={program}", image, *words]
+    done = builder.run(command)
     if done.code:
         raise builder.failed(f"the image that was built can't be run ({done.why})")
-    versions: dict[str, Any] = json.loads(done.out)
-    return versions
+    return done.out
 
 
 def _check_room(builder: Builder, needed_gb: float) -> None:
@@ -186,7 +199,7 @@ def _check_room(builder: Builder, needed_gb: float) -> None:
 
 def _prune_cache(builder: Builder) -> None:
     """Bound the engine's build cache; the layers themselves are kept under their names."""
-    builder.remote.run(["docker", "builder", "prune", "--force", f"--keep-storage={_CACHE}"], limit_s=300)
+    builder.run(["docker", "builder", "prune", "--force", f"--keep-storage={_CACHE}"], limit_s=300)
 
 
 def _to_record(image: _Image, wanted: Wanted) -> dict[str, str]:

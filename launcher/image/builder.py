@@ -13,7 +13,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.image.buildkit_output import Steps
-from launcher.ssh.connection import Remote
+from launcher.ssh.connection import Finished, Remote
 
 _OLDEST, _WITHOUT_BUILDX = (20, 10), (23, 0)
 _SILENCE_S = 10.0
@@ -21,9 +21,11 @@ _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bu
 _PIP = "/etc/pip.conf"
 _WANTED = (*_CERTIFICATES, _PIP)
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_SYSTEMS_ENGINE = "DOCKER_HOST=unix:///var/run/docker.sock"
+"""What jobs and Ansible's modules ask. The user's own settings (`docker context use`) may name another engine."""
 _ENVIRONMENT = ("env", "DOCKER_BUILDKIT=1", "BUILDX_BUILDER=default", "BUILDX_NO_DEFAULT_ATTESTATIONS=1")
 """Selects the engine's own builder: any other keeps its results to itself, and doesn't know the engine's images."""
-_STOPPABLE = 'echo $$; exec "$@"'
+_STOPPABLE = f'echo $$; export {_SYSTEMS_ENGINE}; exec "$@"'
 """Prints the id of the process first, so that it can be ended."""
 
 
@@ -97,20 +99,24 @@ class Builder:
         finally:
             shown.close()
 
+    def run(self, words: Sequence[str], *, limit_s: float = 60.0) -> Finished:
+        """Run a short `docker` command on the node."""
+        return self.remote.run(["env", _SYSTEMS_ENGINE, *words], limit_s=limit_s)
+
     def failed(self, what: str) -> RingmasterError:
         """Return the error for a build that can't be done on this node."""
         return RingmasterError(f"{self.remote.name}: {what}", exit_code=ExitCode.NOT_STARTED)
 
     def _check_program(self) -> None:
         """Refuse a `docker` command that can't build: from version 23 on that takes a package of its own."""
-        answer = self.remote.run(["docker", "version", "--format", "{{.Client.Version}}"])
+        answer = self.run(["docker", "version", "--format", "{{.Client.Version}}"])
         version = re.match(r"(\d+)\.(\d+)", answer.text)
         if answer.code or not version:
             raise self.failed(f"the command `docker` doesn't work there ({answer.why}): make provision installs it")
         number = int(version[1]), int(version[2])
         if number < _OLDEST:
             raise self.failed(f"Docker {answer.text.strip()} is too old to build the image: 20.10 or newer is needed")
-        if number >= _WITHOUT_BUILDX and self.remote.run(["docker", "buildx", "version"]).code:
+        if number >= _WITHOUT_BUILDX and self.run(["docker", "buildx", "version"]).code:
             raise self.failed(
                 "its `docker build` needs buildx, which is not installed: install the package docker-buildx (with "
                 "Docker's own packages: docker-buildx-plugin) there"

@@ -11,6 +11,8 @@ CUDA = "ringmaster.cuda"
 """The version of CUDA that its PyTorch was built for."""
 PACKAGES = "ringmaster.packages"
 """The version of each Python package, as a JSON object."""
+ARCHITECTURES = "ringmaster.architectures"
+"""What its PyTorch has code for, such as `sm_80 sm_86 compute_90`."""
 REQUIREMENTS = "ringmaster.requirements"
 """A hash of the user's requirements; empty where none were given."""
 
@@ -29,6 +31,11 @@ class ImageFacts:
     def cuda(self) -> str:
         """The version of CUDA in it; empty where whoever built it didn't write it down."""
         return self.labels.get(CUDA, "")
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The GPU architectures that it has code for; empty where whoever built it didn't write them down."""
+        return tuple(self.labels.get(ARCHITECTURES, "").split())
 
     @property
     def packages(self) -> Mapping[str, str]:

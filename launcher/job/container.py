@@ -192,6 +192,9 @@ def arguments(container: Container, argv: Sequence[str], working_folder: str, en
         "log_config": LogConfig(type="json-file", config={"max-size": _LOG_SIZE, "max-file": _LOG_FILES}),
         "cap_drop": ["ALL"],  # nothing in it needs a privilege
         "security_opt": ["no-new-privileges"],
+        # Where the engine maps users (userns-remap), the job's folders would belong to nobody in the container, and the
+        # node's network would be refused.
+        "userns_mode": "host",
     }
 
 
@@ -211,7 +214,7 @@ def command_line(container: Container, argv: Sequence[str], working_folder: str,
         for bind in container.binds
     ]
     words += ["--log-driver=json-file", f"--log-opt=max-size={_LOG_SIZE}", f"--log-opt=max-file={_LOG_FILES}"]
-    words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", f"--user={container.user}"]
+    words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--userns=host", f"--user={container.user}"]
     words += [f"--workdir={working_folder}", *(f"--env={key}={value}" for key, value in environment.items())]
     return shlex.join([*words, container.image, *argv])
 

@@ -38,6 +38,8 @@ _PORTS = range(1024, 65536)
 _CAP_SYS_RESOURCE = 24  # linux/capability.h
 _SECONDS = 20.0  # for a program to answer: nvidia-smi wakes sleeping GPUs first, and hangs where the driver does
 _GPUS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version")
+_CAPABILITY = "compute_cap"
+"""Asked for too; nvidia-smi before 2021 doesn't know it, and then says nothing of the rest."""
 _PROCESSES = ("gpu_uuid", "pid", "process_name", "used_memory")
 _FORMAT = "--format=csv,noheader,nounits"
 _FLEETING = ("tentative", "dadfailed", "deprecated", "temporary")  # as `ip` calls them
@@ -248,8 +250,22 @@ def ask_gpus() -> Callable[[], list[dict[str, Any]]]:
 
     What is returned raises RuntimeError as `Question.answer` does, and ValueError as `gpus` does.
     """
-    question = Question("nvidia-smi", f"--query-gpu={','.join(_GPUS)}", _FORMAT)
-    return lambda: gpus(question.answer()) if question.installed else []
+
+    def ask(*fields: str) -> Question:
+        return Question("nvidia-smi", f"--query-gpu={','.join(fields)}", _FORMAT)
+
+    def answer() -> list[dict[str, Any]]:
+        if not question.installed:
+            return []
+        try:
+            return gpus(question.answer(), capability=True)
+        except RuntimeError as error:
+            if _CAPABILITY not in str(error):
+                raise
+            return gpus(ask(*_GPUS).answer())
+
+    question = ask(*_GPUS, _CAPABILITY)
+    return answer
 
 
 def ask_gpu_processes() -> Callable[[], list[dict[str, Any]]]:
@@ -258,15 +274,19 @@ def ask_gpu_processes() -> Callable[[], list[dict[str, Any]]]:
     return lambda: processes(question.answer()) if question.installed else []
 
 
-def gpus(text: str) -> list[dict[str, Any]]:
+def gpus(text: str, *, capability: bool = False) -> list[dict[str, Any]]:
     """Return each GPU; memory in MiB.
+
+    Args:
+        capability: whether each line ends with the compute capability.
 
     Raises:
         ValueError: a line describes no GPU, such as that of one that is lost; the message is the line.
     """
     shown = []
     for line in filter(None, text.splitlines()):
-        index, uuid, name, total, used, driver = _fields(line, len(_GPUS), before=2)
+        fields = _fields(line, len(_GPUS) + capability, before=2)
+        index, uuid, name, total, used, driver = fields[: len(_GPUS)]
         if not index.isdigit():
             raise ValueError(line)
         shown.append(
@@ -277,6 +297,7 @@ def gpus(text: str) -> list[dict[str, Any]]:
                 "memory_mib": _number(total),
                 "used_mib": _number(used),
                 "driver": driver,
+                "capability": fields[-1] if capability else "",
             }
         )
     return shown

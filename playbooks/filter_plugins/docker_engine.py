@@ -103,6 +103,17 @@ def _problem(facts: Facts, settings: Settings, risky: bool) -> str:
             "its engine is a snap, which can't give GPUs to containers: `sudo snap remove docker`, and run provision "
             "again"
         )
+    if state["podman"]:
+        return (
+            f"its docker command is Podman's ({state['podman']}), which runs no jobs: `sudo apt remove podman-docker`, "
+            "and run provision again"
+        )
+    if state["rootless"]:
+        return (
+            f"the only engine that runs there is a user's own ({', '.join(state['rootless'])}), which can give ranks "
+            "neither the node's network nor its GPUs: start the system's beside it (`sudo systemctl enable --now "
+            "docker`) or stop that one (`systemctl --user stop docker`), and run provision again"
+        )
     if settings["live_restore"] and state["swarm"]:
         return (
             "its engine is part of a swarm, which excludes live-restore: `docker swarm leave`, or set "

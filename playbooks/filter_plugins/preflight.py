@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # the checkout, for the rules that jobs go by as well
+from launcher.image.cuda import driver_problem, driver_prospect, oldest_driver
 from launcher.inventory.rank_variables import interface_problems, name_problem, sources_of
 
 Facts = Mapping[str, Any]
@@ -34,6 +35,9 @@ class Limits:
     memory_mb: int
     clock_s: float
     driver: str
+    """NVIDIA's oldest driver that is accepted; empty: what the image's CUDA needs."""
+    cuda: str
+    """The CUDA of the image that is recorded; empty where none is, or it doesn't say."""
 
 
 def preflight_report(
@@ -53,6 +57,7 @@ def preflight_report(
         memory_mb=int(limits["memory_mb"]),
         clock_s=float(limits["clock_s"]),
         driver=str(limits["driver"]),
+        cuda=str(limits["cuda"]),
     )
     all_findings = [one for node, fact in facts.items() for one in _of_node(node, fact, settings.get(node, {}), bounds)]
     all_findings += list(_compared(facts))
@@ -188,13 +193,24 @@ def _promised(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
 
 
 def _driver(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
-    old = [gpu for gpu in fact["gpus"] if _version(gpu["driver"]) < _version(limits.driver)]
-    if not old:
+    driver = oldest_driver(gpu["driver"] for gpu in fact["gpus"])
+    if limits.driver:
+        old = bool(fact["gpus"]) and _version(driver) < _version(limits.driver)
+        return (
+            f"its driver is {driver}, {limits.driver} or newer is wanted (preflight_driver): upgrade it" if old else ""
+        )
+    if limits.cuda:
+        return driver_problem(driver, limits.cuda)
+    what, hopeless = driver_prospect(driver)
+    return what if hopeless else ""
+
+
+def _old_driver(fact: Facts, _settings: Mapping[str, Any], limits: Limits) -> str:
+    """Check the driver while no image says which CUDA it has to run."""
+    if limits.driver or limits.cuda:
         return ""
-    return (
-        f"its driver is {old[0]['driver']}, the image's CUDA needs {limits.driver} or newer "
-        "(preflight_driver): upgrade it"
-    )
+    what, hopeless = driver_prospect(oldest_driver(gpu["driver"] for gpu in fact["gpus"]))
+    return "" if hopeless else what
 
 
 def _no_driver(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
@@ -260,6 +276,7 @@ _CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str
     ("routes", False, _many_routes),
     ("gpus", True, _promised),
     ("driver", True, _driver),
+    ("old_driver", False, _old_driver),
     ("gpu_driver", True, _no_driver),
     ("nouveau", True, _nouveau),
     ("gpu_processes", True, _held),

@@ -38,6 +38,17 @@ def recorded_image(path: str) -> str:
     return reference or ""
 
 
+def recorded_cuda(path: str, reference: str) -> str:
+    """Return the version of CUDA that `make image` recorded for an image; empty where it recorded none, or another."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return ""  # `recorded_image` tells what is wrong with it
+    if not isinstance(content, dict) or not reference or content.get("ringmaster_image") != reference:
+        return ""
+    return str(content.get("cuda") or "")
+
+
 def image_problem(reference: object) -> str:
     """Return what is wrong with the name of an image, or nothing. An empty name means no image, and is fine."""
     reference = str(reference or "")
@@ -111,6 +122,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "recorded_image": recorded_image,
+            "recorded_cuda": recorded_cuda,
             "image_problem": image_problem,
             "image_plan": image_plan,
             "image_difference": image_difference,

@@ -44,8 +44,16 @@ ANSWER: dict[str, Any] = {
         interface("eth1", "10.0.0.1/24", "10.0.0.101/24", mtu=9000),
     ],
     "gpus": [
-        {"index": "0", "uuid": "GPU-a", "model": "A100", "memory_mib": 81920, "used_mib": 4, "driver": "580.95.05"},
-        {"index": "1", "uuid": "GPU-b", "model": "A100", "memory_mib": 81920, "used_mib": 4, "driver": "580.95.05"},
+        {
+            "index": index,
+            "uuid": uuid,
+            "model": "A100",
+            "memory_mib": 81920,
+            "used_mib": 4,
+            "driver": "580.95.05",
+            "capability": "8.0",
+        }
+        for index, uuid in (("0", "GPU-a"), ("1", "GPU-b"))
     ],
     "gpu_processes": [],
     "time": 1000.0,

@@ -45,6 +45,24 @@ class JobContainer:
         return JobOnNode(name=self.job, devices=tuple(sorted(self.gpus or ())), all_gpus=self.gpus is None)
 
 
+def engine_problem(info: Mapping[str, Any], version: Mapping[str, Any]) -> str:
+    """Return why an engine can't run jobs, with the way out; empty if it can.
+
+    Args:
+        info: what it says of itself.
+        version: what it is made of.
+    """
+    parts = [str(part.get("Name", "")) for part in version.get("Components") or ()]
+    if any(part.startswith("Podman") for part in parts):
+        return "what answers for its Docker engine is Podman, which runs no jobs: `sudo apt remove podman-docker`"
+    if any("name=rootless" in option.split(",") for option in info.get("SecurityOptions") or ()):
+        return (
+            "its Docker engine runs without root, and can give ranks neither the node's network nor its GPUs: let "
+            "/var/run/docker.sock be the system's engine (`sudo systemctl enable --now docker`)"
+        )
+    return ""
+
+
 def find(engine: docker.DockerClient, job: str = "") -> list[JobContainer]:
     """Return all jobs' containers on the node, or those of one job; the oldest first."""
     label = f"{JOB_LABEL}={job}" if job else JOB_LABEL

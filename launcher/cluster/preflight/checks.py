@@ -97,6 +97,11 @@ def node_is_provisioned(candidates: Sequence[Candidate], _: JobNeeds) -> Iterato
                 )
 
 
+def engine_is_the_systems(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Require an engine that gives ranks the node's own network and devices."""
+    yield from (one.problem(one.engine_problem) for one in candidates if one.engine_problem)
+
+
 def disk_has_room(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
     """Require room on the disk of the jobs' folder."""
     for one in candidates:
@@ -165,7 +170,7 @@ def gpus_are_there_and_free(candidates: Sequence[Candidate], _: JobNeeds) -> Ite
 
 
 def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
-    """Require the image that most nodes have, and a CPU and a driver that can run it."""
+    """Require the image that most nodes have, and a CPU, a driver and GPUs that can run it."""
     usual = _usual_image(candidates)
     for one in candidates:
         if one.image is None or usual is None:
@@ -174,7 +179,7 @@ def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Ite
             continue
         if not same_image(one.image, usual):
             yield one.problem(image_differs(one.image, usual))
-        for what in image_unfit(one.image, one.answer, uses_gpus=bool(one.choice.devices)):
+        for what in image_unfit(one.image, one.answer, one.choice.devices):
             yield one.problem(what)
 
 
@@ -233,6 +238,7 @@ CHECKS: tuple[Check, ...] = (
     image_is_usable,
     addresses_are_distinct,
     node_is_provisioned,
+    engine_is_the_systems,
     disk_has_room,
     node_is_reachable,
     named_interfaces_are_there,

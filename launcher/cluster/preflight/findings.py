@@ -38,6 +38,8 @@ class Candidate:
     image: ImageFacts | None
     """The recorded image as this node's engine has it; None if the engine doesn't have it."""
     jobs: tuple[JobOnNode, ...] = ()
+    engine_problem: str = ""
+    """Why its container engine can't run jobs; empty if it can."""
 
     def problem(self, what: str) -> Finding:
         """Return a finding about this node that keeps the job from starting."""

@@ -3,12 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
+from launcher.image import cuda
 from launcher.image.labels import TRAINER, ImageFacts
 
-_DRIVERS = {13: 580, 12: 525, 11: 450}
-"""Oldest driver series by CUDA's major version: NVIDIA's CUDA Compatibility, "Minor Version Compatibility"."""
-_LINE_OF_OLD_DRIVERS = 12
-"""The CUDA version that `make image` can build with instead."""
 _SHOWN = 19  # characters of an image's ID
 
 
@@ -59,34 +56,26 @@ def foreign_image(image: ImageFacts) -> str:
     )
 
 
-def image_unfit(image: ImageFacts, answer: ProbeAnswer, *, uses_gpus: bool) -> Iterator[str]:
-    """Yield each reason why the image can't run on this node."""
+def image_unfit(image: ImageFacts, answer: ProbeAnswer, devices: Sequence[str]) -> Iterator[str]:
+    """Yield each reason why the image can't run on this node.
+
+    Args:
+        devices: the indices of the GPUs that the job would use.
+    """
     if image.architecture and answer.architecture and image.architecture != answer.architecture:
         yield (
             f"the image is for {image.architecture}, this node is {answer.architecture}: "
             "leave it out (LIMIT=), or build one for it: `make image LIMIT=<nodes of this kind>`"
         )
-    if uses_gpus:
-        yield from _old_driver(image.cuda, answer)
-
-
-def _old_driver(cuda: str, answer: ProbeAnswer) -> Iterator[str]:
-    major = int(cuda.partition(".")[0]) if cuda.partition(".")[0].isdigit() else 0
-    needed = _DRIVERS.get(major, 0)
-    driver = min((gpu.driver for gpu in answer.gpus), key=_series, default="")
-    if not needed or not _series(driver) or _series(driver) >= needed:
+    if not devices:
         return
-    older = _series(driver) >= _DRIVERS[_LINE_OF_OLD_DRIVERS] and major > _LINE_OF_OLD_DRIVERS
-    way_out = f"`make image CUDA={_LINE_OF_OLD_DRIVERS}`, or " if older else ""
-    yield (
-        f"its driver {driver} is too old for the image's CUDA {cuda}, which needs {needed} or newer: "
-        f"{way_out}install a newer driver"
-    )
-
-
-def _series(driver: str) -> int:
-    first = driver.partition(".")[0]
-    return int(first) if first.isdigit() else 0
+    if what := cuda.driver_problem(cuda.oldest_driver(gpu.driver for gpu in answer.gpus), image.cuda):
+        yield what
+    cards: dict[str, list[str]] = {}
+    for gpu in answer.gpus:
+        if gpu.index in devices and (what := cuda.card_problem(gpu.capability, image.architectures, image.cuda)):
+            cards.setdefault(f"({gpu.model}) has {what}", []).append(gpu.index)
+    yield from (f"its GPU {', '.join(indices)} {what}" for what, indices in cards.items())
 
 
 def _short(reference: str) -> str:

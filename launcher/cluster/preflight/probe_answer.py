@@ -25,6 +25,8 @@ class Gpu:
     memory_mib: int | None
     used_mib: int | None
     driver: str
+    capability: str = ""
+    """Its compute capability, such as 8.9; empty where an older nvidia-smi doesn't say."""
 
 
 @dataclass(frozen=True, kw_only=True)

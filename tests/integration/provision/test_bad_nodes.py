@@ -97,7 +97,7 @@ def test_a_changed_host_key_is_explained_and_refused(machines: Lab, tmp_path: Pa
     ("fault", "says"),
     [
         (lambda node: gpu_faults.MissingGpu(node, 1), "promises 2 GPUs"),
-        (lambda node: gpu_faults.OldDriver(node, "535.183.01"), "driver is 535.183.01"),
+        (lambda node: gpu_faults.OldDriver(node, "470.82.01"), "driver 470.82.01 is too old"),
         (lambda node: gpu_faults.BusyGpu(node, 0), "held by"),
     ],
 )

@@ -65,6 +65,12 @@ class _Engine:
         self.api = fake.api
         self.images = self
 
+    def info(self) -> dict[str, Any]:
+        return {"SecurityOptions": ["name=seccomp,profile=default"]}
+
+    def version(self) -> dict[str, Any]:
+        return {"Components": [{"Name": "Engine"}]}
+
     def get(self, name: str) -> Any:
         labels = {
             "ringmaster.trainer": trainer_hash(),

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.core.probe import LISTEN, socket_tables, sockets
+from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.engine.socket import PIDFILE, ask, job_names, process, running_jobs
 from ansible.module_utils.ringmaster.packages.dpkg import Package, holder, packages, upstream
 from ansible.module_utils.ringmaster.packages.signing_key import dearmored, fingerprints
@@ -21,6 +22,8 @@ from ansible.module_utils.ringmaster.packages.signing_key import dearmored, fing
 CONFIG = "/etc/docker/daemon.json"
 # The engine accepts `--gpus` if it finds this program when it starts.
 HOOK = "nvidia-container-runtime-hook"
+# What an engine that a user runs without root leaves while it runs.
+ROOTLESS = "/run/user/*/docker.pid"
 # Packages that any role asks about.
 INTEREST = (
     "docker.io",
@@ -71,6 +74,8 @@ def look_engine(user: str) -> dict[str, Any]:
             "present": shutil.which("dockerd") is not None,
             "cli": shutil.which("docker") is not None,
             "snap": os.path.isdir("/var/snap/docker"),
+            "podman": podman(),
+            "rootless": [] if answers else sorted(glob.glob(ROOTLESS)),
             "version": upstream(answers[0]["Version"]) if answers else _version(here, _ENGINES),
             "answers": answers is not None,
             "stale": stale(),
@@ -85,6 +90,17 @@ def look_engine(user: str) -> dict[str, Any]:
         },
         "jobs": job_names(answers[1]) if answers else [],
     }
+
+
+def podman() -> str:
+    """Return the version of Podman where the command docker is Podman's; empty where it isn't."""
+    if shutil.which("docker") is None:
+        return ""
+    try:
+        said = finished(["docker", "--version"], limit_s=10).stdout.strip()
+    except (OSError, TimeoutError):
+        return ""
+    return said if said.startswith("podman") else ""
 
 
 def stale() -> list[str]:

@@ -102,7 +102,8 @@ def command(home: str, *words: str) -> tuple[list[str], dict[str, str]]:
         raise ValueError("the command `docker` is not installed: install it with the engine (docker.io or docker-cli)")
     folder = os.path.join(home, ".docker")
     logins = {"DOCKER_CONFIG": folder} if os.path.exists(os.path.join(folder, "config.json")) else {}
-    return [program, *words], {**os.environ, **logins}
+    # The socket too: the user's configuration may name another engine (`docker context use`).
+    return [program, *words], {**os.environ, **logins, "DOCKER_HOST": f"unix://{SOCKET}"}
 
 
 def _quoted(image: str) -> str:

@@ -29,7 +29,7 @@ def rendered(node: NodePlan) -> dict[str, Any]:
 def read_back(line: str) -> dict[str, Any]:
     """Return what docker's own command line would make of `line`, in the SDK's terms."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for flag in ("--name", "--gpus", "--network", "--shm-size", "--log-driver", "--user", "--workdir"):
+    for flag in ("--name", "--gpus", "--network", "--shm-size", "--log-driver", "--user", "--userns", "--workdir"):
         parser.add_argument(flag)
     for flag in ("--label", "--ulimit", "--device", "--mount", "--log-opt", "--cap-drop", "--security-opt", "--env"):
         parser.add_argument(flag, action="append", default=[])
@@ -57,6 +57,7 @@ def read_back(line: str) -> dict[str, Any]:
         "log_config": {"Type": options.log_driver, "Config": dict(each.split("=", 1) for each in options.log_opt)},
         "cap_drop": options.cap_drop,
         "security_opt": options.security_opt,
+        "userns_mode": options.userns,
     }
 
 
@@ -144,6 +145,7 @@ def test_a_container_is_given_this_and_nothing_else() -> None:
         "log_config": {"Type": "json-file", "Config": {"max-size": "100m", "max-file": "5"}},
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
+        "userns_mode": "host",
     }
 
 

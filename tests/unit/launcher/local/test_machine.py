@@ -45,7 +45,7 @@ def test_gpus_from_the_drivers_tool_and_without_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.gpus({}) == ()
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nprintf '%s, GPU-a, T4, 15360, 4, 580.95.05\\n' 0 1\n")
+    tool.write_text("#!/bin/sh\nprintf '%s, GPU-a, T4, 15360, 4, 580.95.05, 7.5\\n' 0 1\n")
     tool.chmod(0o755)
     assert machine.gpus({}) == ("0", "1")
     tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
@@ -57,7 +57,7 @@ def test_a_lost_gpu_is_no_reason_to_train_on_the_cpu_in_silence(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     tool = tmp_path / "nvidia-smi"
-    good, lost = "0, GPU-a, T4, 15360, 4, 580.95.05", "[Unknown Error], [GPU is lost], T4, , ,"
+    good, lost = "0, GPU-a, T4, 15360, 4, 580.95.05, 7.5", "[Unknown Error], [GPU is lost], T4, , , ,"
     tool.write_text(f"#!/bin/sh\necho '{good}'\necho '{lost}'\n")
     tool.chmod(0o755)
     with pytest.raises(RingmasterError, match=r"a GPU that can't be used .*GPU is lost") as raised:

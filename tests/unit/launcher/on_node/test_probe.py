@@ -16,7 +16,8 @@ SOURCE = Path(probe.__file__)
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
   *query-gpu*)
-    echo "0, GPU-a, NVIDIA A100, the large one, 81920, 4, 580.95.05"; echo "1, GPU-b, T4, [N/A], 9, 580.95.05" ;;
+    echo "0, GPU-a, NVIDIA A100, the large one, 81920, 4, 580.95.05, 8.0"
+    echo "1, GPU-b, T4, [N/A], 9, 580.95.05, [N/A]" ;;
   *) echo "GPU-b, 4242, /usr/bin/train, v2, 40000"; echo "GPU-a, [N/A], [Not Found], [N/A]" ;;
 esac
 """
@@ -71,13 +72,24 @@ def test_gpus_and_who_holds_them(tmp_path: Path, tools: Path) -> None:
     install(tools, "nvidia-smi", NVIDIA_SMI)
     found = told(tmp_path)
     assert [tuple(gpu.values()) for gpu in found["gpus"]] == [
-        ("0", "GPU-a", "NVIDIA A100, the large one", 81920, 4, "580.95.05"),
-        ("1", "GPU-b", "T4", None, 9, "580.95.05"),
+        ("0", "GPU-a", "NVIDIA A100, the large one", 81920, 4, "580.95.05", "8.0"),
+        ("1", "GPU-b", "T4", None, 9, "580.95.05", "[N/A]"),
     ]
     assert [tuple(process.values()) for process in found["gpu_processes"]] == [
         ("GPU-b", 4242, "train, v2", 40000),
         ("GPU-a", None, "[Not Found]", None),
     ]
+
+
+def test_an_older_nvidia_smi_does_not_know_the_capability(tmp_path: Path, tools: Path) -> None:
+    unknown = "*compute_cap*) echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2 ;;"
+    known = 'echo "0, GPU-a, Tesla P100, PCIe, 16384, 4, 450.80.02"'
+    install(tools, "nvidia-smi", f'#!/bin/sh\ncase "$*" in\n{unknown}\n*query-gpu*) {known} ;;\nesac\n')
+    found = told(tmp_path)
+    assert [tuple(gpu.values()) for gpu in found["gpus"]] == [
+        ("0", "GPU-a", "Tesla P100, PCIe", 16384, 4, "450.80.02", "")
+    ]
+    assert found["troubles"] == {}
 
 
 def test_a_tool_that_fails_is_told_and_spoils_nothing_else(tmp_path: Path, tools: Path) -> None:

@@ -26,7 +26,8 @@ INFO = {"ServerVersion": "20.10.24+dfsg1", "LiveRestoreEnabled": True}
 def bare(**changes: Any) -> dict[str, Any]:
     """A node without an engine."""
     engine = {
-        "present": False, "cli": False, "snap": False, "version": None, "answers": False, "stale": [], "swarm": False,
+        "present": False, "cli": False, "snap": False, "podman": "", "rootless": [],
+        "version": None, "answers": False, "stale": [], "swarm": False,
         "tcp": [], "user_in_group": False, "needs_apparmor": False,
     }  # fmt: skip
     return {
@@ -220,8 +221,12 @@ def test_nothing_is_changed_while_a_job_runs_and_nothing_is_said_if_nothing_is_t
     assert plan(ready(jobs=["brave-otter"], held=[], engine={"user_in_group": False}))["problem"] == ""
 
 
-def test_a_snap_and_a_swarm_are_refused_with_the_way_out() -> None:
+def test_a_snap_podman_a_users_own_engine_and_a_swarm_are_refused_with_the_way_out() -> None:
     assert "snap remove docker" in plan(bare(engine={"snap": True}))["problem"]
+    shim = plan(bare(engine={"podman": "podman version 4.3.1"}))["problem"]
+    assert "is Podman's (podman version 4.3.1)" in shim and "apt remove podman-docker" in shim
+    rootless = plan(bare(engine={"rootless": ["/run/user/1000/docker.pid"]}))["problem"]
+    assert "(/run/user/1000/docker.pid)" in rootless and "`sudo systemctl enable --now docker`" in rootless
     swarm = ready(engine={"swarm": True})
     assert "docker swarm leave" in plan(swarm)["problem"]
     assert plan(swarm, live_restore=False)["problem"] == ""

@@ -13,7 +13,7 @@ from preflight import preflight_report
 from launcher.base.paths import ROOT
 
 _machines = itertools.count()
-LIMITS = {"disk_gb": 12, "memory_mb": 1024, "clock_s": 5, "driver": "580"}
+LIMITS = {"disk_gb": 12, "memory_mb": 1024, "clock_s": 5, "driver": "", "cuda": ""}
 GPU = {"index": "0", "model": "NVIDIA H100", "memory_mib": 81559, "driver": "580.95.05"}
 
 
@@ -89,7 +89,8 @@ def test_a_good_node_has_none() -> None:
         ("room", False, {"disk_free_gb": 3, "engine": {"present": True}}),
         ("memory", True, {"memory_mb": 512}),
         ("clock", False, {"clock_offset_s": -30.0}),
-        ("driver", True, {"gpus": [GPU | {"driver": "535.183.01"}]}),
+        ("old_driver", False, {"gpus": [GPU | {"driver": "535.183.01"}]}),
+        ("driver", True, {"gpus": [GPU | {"driver": "470.82.01"}, GPU]}),
         ("gpu_driver", True, {"gpu_problem": "couldn't communicate with the driver"}),
         ("gpu_driver", True, {"unclaimed": 8}),
         ("nouveau", True, {"nouveau": True}),
@@ -103,6 +104,31 @@ def test_a_good_node_has_none() -> None:
 def test_each_check(check: str, required: bool, changes: dict[str, Any]) -> None:
     found = findings(**changes)
     assert [(one["check"], one["required"], one["node"]) for one in found] == [(check, required, "node1")]
+
+
+@pytest.mark.parametrize(
+    ("limits", "driver", "says"),
+    [
+        ({"cuda": "13.2"}, "580.65.06", ""),
+        ({"cuda": "13.2"}, "535.183.01", "too old for CUDA 13.2, which needs 580 or newer: `make image CUDA=12`, or"),
+        ({"cuda": "12.8"}, "535.183.01", ""),
+        ({"cuda": "12.8"}, "470.82.01", "too old for CUDA 12.8, which needs 525 or newer: install a newer driver"),
+        ({"driver": "550"}, "535.183.01", "its driver is 535.183.01, 550 or newer is wanted (preflight_driver)"),
+        ({"driver": "525", "cuda": "13.2"}, "535.183.01", ""),
+    ],
+)
+def test_a_driver_is_compared_with_the_cuda_of_the_recorded_image(
+    limits: dict[str, str], driver: str, says: str
+) -> None:
+    report = preflight_report({"node1": fact(gpus=[GPU | {"driver": driver}])}, {}, LIMITS | limits)
+    assert [(one["check"], one["required"], says in one["message"]) for one in report["findings"]] == (
+        [("driver", True, True)] if says else []
+    )
+
+
+def test_without_an_image_an_old_driver_is_told_which_one_it_can_have() -> None:
+    (only,) = findings(gpus=[GPU | {"driver": "535.183.01"}])
+    assert "535.183.01 is too old for CUDA 13, which needs 580 or newer: `make image CUDA=12`, or" in only["message"]
 
 
 def test_a_promised_gpu_that_is_missing() -> None:
@@ -174,7 +200,7 @@ def test_the_table_leaves_out_what_nobody_has() -> None:
 
 _SMI = """#!/bin/sh
 case "$*" in
-  *query-gpu*) echo "0, GPU-a, NVIDIA A100, the large one, 81559, 4, 580.95.05" ;;
+  *query-gpu*) echo "0, GPU-a, NVIDIA A100, the large one, 81559, 4, 580.95.05, 8.0" ;;
   *) echo "GPU-a, 4711, /usr/bin/python3, [N/A]" ;;
 esac
 """

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.ringmaster.image.names import PORT
-from train_image import image_difference, image_plan, image_problem, image_summary, recorded_image
+from train_image import image_difference, image_plan, image_problem, image_summary, recorded_cuda, recorded_image
 
 from launcher.base.paths import ROOT
 
@@ -139,3 +139,22 @@ def test_the_summary_says_who_took_how_long() -> None:
     assert image_summary(nodes, nodes, "node1", WANTED) == (
         "sha256:aaaaaaaaaaaa (3.0 GB): node1 pulled it, node2 in 12 s"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda"),
+    [
+        (f"ringmaster_image: {WANTED}\ncuda: '12.8'\n", "12.8"),
+        (f"ringmaster_image: {WANTED}\n", ""),
+        ("ringmaster_image: other\ncuda: '12.8'\n", ""),
+        ("- 1\n", ""),
+        ("a: [\n", ""),
+        (None, ""),
+    ],
+)
+def test_the_cuda_of_the_recorded_image_and_of_no_other(tmp_path: Path, text: str | None, cuda: str) -> None:
+    path = tmp_path / "image.yml"
+    if text is not None:
+        path.write_text(text)
+    assert recorded_cuda(str(path), WANTED) == cuda
+    assert recorded_cuda(str(path), "") == ""

@@ -37,6 +37,26 @@ def test_what_inspect_says_is_read() -> None:
     assert parse(older).node == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "parts", "says"),
+    [
+        (["name=seccomp,profile=default", "name=cgroupns"], ["Engine", "containerd"], ""),
+        (["name=userns"], ["Engine"], ""),  # jobs' containers are started outside of that
+        (["name=seccomp,profile=builtin", "name=rootless"], ["Engine", "rootlesskit"], "runs without root"),
+        (
+            ["name=rootless"],
+            ["Podman Engine", "Conmon"],
+            "is Podman, which runs no jobs: `sudo apt remove podman-docker`",
+        ),
+        (None, None, ""),
+    ],
+)
+def test_an_engine_that_is_none_for_jobs(options: list[str] | None, parts: list[str] | None, says: str) -> None:
+    version = {"Components": None if parts is None else [{"Name": part} for part in parts]}
+    problem = containers.engine_problem({"SecurityOptions": options}, version)
+    assert says in problem and bool(says) == bool(problem)
+
+
 def test_a_moment_of_the_engine() -> None:
     assert unix_time("2026-01-01T00:00:01.25Z") == MOMENT + 1.25
     assert unix_time("2026-01-01T00:00:01Z") == MOMENT + 1

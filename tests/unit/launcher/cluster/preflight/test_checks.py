@@ -62,6 +62,10 @@ class TestProvisioning:
         (only,) = problems(candidate(data_dir=folder))
         assert "ops can't write to /data: `make provision TAGS=job_folders`" in only
 
+    def test_an_engine_that_runs_no_jobs(self) -> None:
+        node = replace(candidate("node2"), engine_problem="its engine is a toy: take a real one")
+        assert problems(candidate(), node) == ["node2: its engine is a toy: take a real one"]
+
     @pytest.mark.parametrize(("free", "refused"), [(10**9 - 1, True), (10**9, False), (5 * 10**9 - 1, False)])
     def test_room(self, free: int, refused: bool) -> None:
         node = candidate()
@@ -207,6 +211,18 @@ class TestGpus:
         image = replace(IMAGE, labels={**LABELS, "ringmaster.cuda": cuda})
         texts = problems(replace(candidate(gpus=[{**GPU, "driver": driver}]), image=image))
         assert [reason in one and f"its driver {driver} is too old" in one for one in texts] == [True] * bool(reason)
+
+    def test_a_card_that_the_image_has_no_code_for(self) -> None:
+        image = replace(IMAGE, labels={**LABELS, "ringmaster.architectures": "sm_75 sm_80 compute_120"})
+        gpus = [{**GPU, "index": str(index), "capability": one} for index, one in enumerate(["7.0", "8.0", "7.0", ""])]
+        node = replace(candidate(gpus=[{**gpu, "model": "V100"} for gpu in gpus]), image=image)
+        (only,) = problems(node)
+        assert only == (
+            "node1: its GPU 0, 2 (V100) has compute capability 7.0, the image has code for sm_75 sm_80 compute_120: "
+            "`make image CUDA=12`, choose other GPUs (GPUS=) or leave the node out (LIMIT=)"
+        )
+        assert problems(replace(node, choice=GpuChoice(devices=("1", "3"), by_user=True))) == []
+        assert problems(replace(node, image=IMAGE)) == [], "an image without the label says nothing"
 
     def test_a_driver_that_nobody_uses_may_be_old(self) -> None:
         node = candidate(gpus=[{**GPU, "driver": "418.39"}])

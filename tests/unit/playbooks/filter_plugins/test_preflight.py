@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import preflight
 import pytest
 import ringmaster_preflight
 from ansible.module_utils.ringmaster.system import gpus, look
@@ -22,6 +23,7 @@ def fact(**changes: Any) -> dict[str, Any]:
     return {
         "user": {"name": "ops", "root": True},
         "os": {"id": "debian", "like": "", "version": "12", "codename": "bookworm", "name": "Debian 12"},
+        "arch": "x86_64",
         "systemd": True,
         "python": "3.11.2",
         "cores": 8,
@@ -44,6 +46,10 @@ def fact(**changes: Any) -> dict[str, Any]:
     }
 
 
+def ubuntu(version: str) -> dict[str, str]:
+    return {"id": "ubuntu", "like": "debian", "version": version, "codename": "x", "name": f"Ubuntu {version}"}
+
+
 def findings(settings: dict[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:
     report = preflight_report({"node1": fact(**changes)}, {"node1": settings or {}}, LIMITS)
     return report["findings"]  # type: ignore[no-any-return]
@@ -60,6 +66,8 @@ def test_a_good_node_has_none() -> None:
         ("sudo", True, {"user": {"name": "ops", "root": False}}),
         ("system", True, {"systemd": False}),
         ("system", True, {"os": {"id": "debian", "like": "", "version": "10", "codename": "x", "name": "Debian 10"}}),
+        ("system", True, {"os": ubuntu("20.04")}),
+        ("architecture", True, {"arch": "ppc64le"}),
         ("system", True, {"os": {"id": "fedora", "like": "", "version": "41", "codename": "", "name": "Fedora 41"}}),
         ("relative", False, {"os": {"id": "mint", "like": "ubuntu", "version": "22", "codename": "", "name": "Mint"}}),
         ("python", True, {"python": "3.8.10"}),
@@ -81,6 +89,30 @@ def test_a_good_node_has_none() -> None:
 def test_each_check(check: str, required: bool, changes: dict[str, Any]) -> None:
     found = findings(**changes)
     assert [(one["check"], one["required"], one["node"]) for one in found] == [(check, required, "node1")]
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        {"os": ubuntu("22.04")},
+        {"os": ubuntu("24.04")},
+        {"os": {"id": "debian", "like": "", "version": "", "codename": "forky", "name": "Debian forky/sid"}},
+        {"arch": "aarch64"},
+    ],
+)
+def test_what_else_is_taken(taken: dict[str, Any]) -> None:
+    assert findings(**taken) == []
+
+
+def test_a_system_that_is_too_old_is_told_which_are_not() -> None:
+    message = findings(os=ubuntu("20.04"))[0]["message"]
+    assert message == "Ubuntu 20.04 isn't taken: Debian 11, Ubuntu 22.04 and newer are (README, Your machines)"
+
+
+def test_the_readme_says_what_the_rule_takes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = readme[readme.index("| taken as nodes |") :].split("\n\n")[0].splitlines()
+    assert [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table[2:]] == preflight.taken()
 
 
 def test_a_promised_gpu_that_is_missing() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.parsing.vault import VaultLib, VaultSecret
 
 from lab.lab import Lab
 from lab.nodes.node import Node
@@ -41,6 +40,8 @@ def guarded(bare_lab: Lab) -> Iterator[Node]:
 
 def inventory(machines: Lab, folder: Path, variables: str) -> Path:
     """Return a copy of the lab's inventory, with variables of all nodes in a file that is encrypted as a whole."""
+    from ansible.parsing.vault import VaultLib, VaultSecret  # torch._dynamo can't be imported after Ansible
+
     for path in (machines.place.inventory, machines.place.ssh_config, machines.place.known_hosts):
         (folder / path.name).write_text(path.read_text())
     vault = folder / "group_vars" / "nodes" / "vault.yml"

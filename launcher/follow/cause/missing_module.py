@@ -84,7 +84,10 @@ def hint(module: str, script: Path | None, *, on_cluster: bool, hidden: str = ""
     """
     top = module.partition(".")[0]
     if script and script.is_file():
-        own = _find(top, code_root(script))
+        try:
+            own = _find(top, code_root(script))
+        except OSError:  # a folder that can't be read may hold it
+            return None
         if own is not None:
             return _own(top, module, own, script, on_cluster=on_cluster, hidden=bool(hidden))
     if top.startswith("_") or top in sys.stdlib_module_names:
@@ -170,4 +173,4 @@ def _entries(root: Path) -> Iterator[Path]:
 def _is_code(entry: Path) -> bool:
     if entry.name.startswith(".") or entry.name in _PASSED_OVER or entry.is_symlink() or not entry.is_dir():
         return False
-    return not (entry / "pyvenv.cfg").exists()
+    return not any((entry / mark).exists() for mark in ("pyvenv.cfg", "conda-meta"))

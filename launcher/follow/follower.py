@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from launcher.follow.cause import hints
 from launcher.follow.cause.failure import Failure
+from launcher.follow.cause.missing_module import explained
 from launcher.follow.display import Display
 from launcher.follow.events import EventIntake
 from launcher.follow.node_state import NodeState, ends, told_to_go, unended
@@ -89,7 +91,8 @@ class Follower:
             if not self._inbox.decides:  # else the outcome is certain, whatever the nodes would answer
                 await_answers(self._nodes, interrupted=lambda: self._inbox.decides)
                 self._inbox.clear()  # Ctrl-C has ended that wait, and changes nothing about the job's end
-        return decide(self._evidence())
+        outcome = decide(self._evidence())
+        return replace(outcome, failure=outcome.failure and explained(outcome.failure, self._plan))
 
     def _start(self) -> bool:
         """Start every node, or none: return False if one can't be started."""

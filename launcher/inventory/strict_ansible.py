@@ -32,8 +32,9 @@ def strict_ansible() -> Iterator[io.StringIO]:
     os.environ.update(STRICT)
     try:
         with redirect_stderr(io.StringIO()) as stderr:
-            with chdir(ROOT):
-                import ansible.constants  # noqa: F401  it looks for ansible.cfg now
+            if "ansible.constants" not in sys.modules:
+                with chdir(ROOT):
+                    import ansible.constants  # noqa: F401  it looks for ansible.cfg now, and never again
             yield stderr
     finally:
         if isinstance(sys.stdout, io.TextIOWrapper):

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.base.errors import ExitCode, RingmasterError
@@ -18,7 +18,7 @@ from launcher.base.sweep import sweep
 from launcher.base.terminal import mute
 from launcher.inventory.passwords import Passwords
 from launcher.on_node.rank import die_with_parent
-from launcher.provision.handover import Handover, handed_over
+from launcher.provision.handover import handed_over
 from launcher.provision.heartbeat import current_task, heartbeat
 
 _SILENCE_S = 10.0
@@ -50,10 +50,13 @@ def run(command: Sequence[str], environment: Mapping[str, str], passwords: Passw
     Raises:
         RingmasterError: it can't be started.
     """
-    with tempfile.TemporaryDirectory(prefix="ringmaster-") as folder, handed_over(environment, passwords) as handover:
+    with (
+        tempfile.TemporaryDirectory(prefix="ringmaster-") as folder,
+        handed_over(environment, passwords, Path(folder)) as given,
+    ):
         result, notes = Path(folder) / "result.json", Path(folder) / "progress"
         own = {"RINGMASTER_RESULT": str(result), "RINGMASTER_PROGRESS": str(notes)}
-        child = _Child(command, replace(handover, environment={**handover.environment, **own}), notes)
+        child = _Child(command, {**given, **own}, notes)
         try:
             code = child.follow()
         finally:
@@ -71,11 +74,11 @@ def run(command: Sequence[str], environment: Mapping[str, str], passwords: Passw
 class _Child:
     """ansible-playbook while it is running."""
 
-    def __init__(self, command: Sequence[str], handover: Handover, notes: Path) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], notes: Path) -> None:
         self.signal: int | None = None
         self.killed = False
         self._command = command
-        self._handover = handover
+        self._environment = environment
         self._notes = notes
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped_at = 0.0
@@ -111,8 +114,7 @@ class _Child:
             return subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env=self._handover.environment,
-                pass_fds=self._handover.pipes,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 preexec_fn=lambda: die_with_parent(signal.SIGTERM),

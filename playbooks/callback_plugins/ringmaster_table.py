@@ -42,6 +42,17 @@ _UNREACHABLE = (
     (r"No route to host|Network is unreachable", "no route to it from here"),
     (r"closed by|[Bb]roken pipe|reset by peer|closed\.", "the connection was lost"),
 )
+_SUDO = (
+    (
+        r"Missing sudo password|sudo: a password is required",
+        "sudo wants a password there: ASK=sudo asks for it once; ansible_become_password in a file that Ansible Vault "
+        "encrypts gives it unattended (docs/provision.md, Passwords)",
+    ),
+    (
+        r"Incorrect sudo password",
+        "sudo refused the password: type another with ASK=sudo, or correct ansible_become_password",
+    ),
+)
 _EMPTY = ("non-zero return code", "MODULE FAILURE", "One or more items failed", "All items completed")
 
 
@@ -153,6 +164,9 @@ def failure(result: Mapping[str, Any]) -> str:
             return failure(item)
     message = result.get("msg", "")
     text = "; ".join(map(str, message)) if isinstance(message, list) else str(message)
+    refused = next((words for pattern, words in _SUDO if re.search(pattern, text)), "")
+    if refused:
+        return refused
     if "deserialization failed" in text:  # Ansible's words for a module that printed nothing
         return "the task was killed there, or its connection was lost: run it again"
     outputs = [str(result.get(key) or "").strip() for key in ("stderr", "module_stderr", "stdout", "module_stdout")]

@@ -11,8 +11,24 @@ from launcher.image.cuda import driver_problem, driver_prospect, oldest_driver
 from launcher.inventory.rank_variables import interface_problems, name_problem, sources_of
 
 Facts = Mapping[str, Any]
-# The oldest release that was tried, by os-release's ID; relatives of these are accepted with a warning.
-_SYSTEMS = {"debian": 11, "ubuntu": 22}
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A system that is taken, and its relatives with a warning."""
+
+    name: str
+    oldest: str
+    tried: str
+    """Which release the tests run on; empty: none."""
+
+
+# By os-release's ID, and by `uname -m`: whether the tests run on it. The README's table is made from these (`taken`).
+SYSTEMS = {
+    "debian": System(name="Debian", oldest="11", tried="12"),
+    "ubuntu": System(name="Ubuntu", oldest="22.04", tried=""),
+}
+ARCHITECTURES = {"x86_64": True, "aarch64": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +83,21 @@ def preflight_report(
     return {"rows": [row(node, fact) for node, fact in facts.items()], "findings": findings}
 
 
+def taken() -> list[tuple[str, str, str]]:
+    """Return what the README says about systems and architectures: which, what is taken of it, what was tried."""
+    untried = "nothing; it is expected to work"
+    names = " or ".join(system.name for system in SYSTEMS.values())
+    return [
+        *(
+            (system.name, f"{system.oldest} and newer", f"{system.name} {system.tried}" if system.tried else untried)
+            for system in SYSTEMS.values()
+        ),
+        (f"systems that name {names} as their like", "all, with a warning", "nothing"),
+        *((name, "yes", "yes" if tried else untried) for name, tried in ARCHITECTURES.items()),
+        ("anything else", "refused, before anything is touched", ""),
+    ]
+
+
 def row(node: str, fact: Facts) -> dict[str, str]:
     """Return a node's line of the table."""
     gpus = fact["gpus"]
@@ -105,19 +136,25 @@ def _system(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     release = fact["os"]
     if not fact["systemd"]:
         return "it doesn't run systemd: use a machine (or an image) that does"
-    if release["id"] in _SYSTEMS:
-        major = release["version"].split(".")[0]
-        if not major.isdigit() or int(major) >= _SYSTEMS[release["id"]]:
-            return ""
-    elif set(release["like"].split()) & set(_SYSTEMS):
+    known = SYSTEMS.get(release["id"])
+    if known is None and set(release["like"].split()) & set(SYSTEMS):
         return ""
-    known = ", ".join(f"{name} {version}" for name, version in _SYSTEMS.items())
-    return f"{release['name']} isn't supported: {known} and newer are"
+    # A release that is only being made has no version.
+    if known and (not release["version"] or _version(release["version"]) >= _version(known.oldest)):
+        return ""
+    listed = ", ".join(f"{system.name} {system.oldest}" for system in SYSTEMS.values())
+    return f"{release['name']} isn't taken: {listed} and newer are (README, Your machines)"
+
+
+def _architecture(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
+    if fact["arch"] in ARCHITECTURES:
+        return ""
+    return f"its processor is {fact['arch']}: PyTorch is there for {', '.join(ARCHITECTURES)} only"
 
 
 def _relative(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     release = fact["os"]
-    if release["id"] in _SYSTEMS or not set(release["like"].split()) & set(_SYSTEMS):
+    if release["id"] in SYSTEMS or not set(release["like"].split()) & set(SYSTEMS):
         return ""
     return f"{release['name']} is like {release['like']}, but was never tried"
 
@@ -265,6 +302,7 @@ _CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str
     ("sudo", True, _root),
     ("system", True, _system),
     ("relative", False, _relative),
+    ("architecture", True, _architecture),
     ("python", True, _python),
     ("disk", True, _room),
     ("room", False, _used_room),

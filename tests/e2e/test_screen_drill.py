@@ -16,7 +16,7 @@ from typing import Literal
 import pytest
 
 from tests.e2e.jobs import Job, Trainer, processes_with
-from tests.e2e.terminal import Output, opened
+from tests.support.terminal import Output, opened
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(1800)]
 

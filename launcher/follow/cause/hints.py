@@ -5,10 +5,6 @@ import re
 _KILLED = "something killed it; the kernel does so when memory runs out: see dmesg, or use a smaller batch"
 _HINTS = (
     (
-        r"No module named '([^']+)'",
-        "install what the script needs into this environment: .venv/bin/python -m pip install {0}",
-    ),
-    (
         r"shared memory segment|out of shared memory|insufficient shared memory|/dev/shm|bus error|Bus error",
         "too little shared memory: see df -h /dev/shm, or use fewer data workers",
     ),
@@ -101,9 +97,8 @@ _SIGNAL_HINTS = {
 def of_text(text: str) -> str | None:
     """Return what helps against what an error says; None if nothing is known."""
     for pattern, hint in _HINTS:
-        match = re.search(pattern, text, re.MULTILINE)
-        if match:
-            return hint.format(*match.groups())
+        if re.search(pattern, text, re.MULTILINE):
+            return hint
     return None
 
 

@@ -19,7 +19,7 @@ from launcher.follow.runtime import NotStartedError
 from launcher.job.plan import NodePlan
 from tests.support.fake_runtime import FakeNode, FakeRuntime
 from tests.support.following import FOREVER, STUBBORN, follow, follow_with, plan_of, run, send
-from tests.support.plans import facts, plan_for
+from tests.support.plans import cluster_plan, facts, plan_for
 
 
 def test_all_well(tmp_path: Path) -> None:
@@ -36,6 +36,19 @@ def test_the_first_failure_stops_all_ranks_even_one_that_ignores_it(tmp_path: Pa
     assert outcome.failure is not None
     assert (outcome.failure.node, outcome.failure.rank, outcome.failure.reason) == ("node2", 1, "ValueError: boom")
     assert seconds < 20, "2.6 s by design; the rest is a busy machine"
+
+
+def test_the_hint_for_a_missing_module_fits_where_the_job_runs(tmp_path: Path) -> None:
+    program = plan_of("import no_such_module")
+    container = cluster_plan(1).nodes[0].container
+    on_nodes = replace(program, nodes=tuple(replace(node, container=container) for node in program.nodes))
+    for name, plan, words in (
+        ("here", program, "pip install <its name>"),
+        ("there", on_nodes, "make image REQUIREMENTS"),
+    ):
+        (tmp_path / name).mkdir()
+        outcome, _, _ = run(tmp_path / name, plan)
+        assert outcome.failure is not None and words in (outcome.failure.hint or "")
 
 
 def test_an_agent_that_is_killed_is_a_lost_node(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """What is encrypted with Ansible Vault: its passwords come from where Ansible takes them, and errors say how."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible.parsing.vault import VaultLib, VaultSecret
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
 from launcher.inventory.hosts import read
 from launcher.inventory.vault import VaultPasswords, find_passwords
 
@@ -20,6 +23,8 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def encrypted(text: str, password: str, vault_id: str = "default") -> str:
+    from ansible.parsing.vault import VaultLib, VaultSecret  # torch._dynamo can't be imported after Ansible
+
     return VaultLib().encrypt(text, secret=VaultSecret(password.encode()), vault_id=vault_id).decode()
 
 
@@ -163,3 +168,16 @@ class TestPasswords:
         (tmp_path / "second").write_text(encrypted("inner", "first"))
         monkeypatch.setenv("ANSIBLE_VAULT_IDENTITY_LIST", f"a@prompt,b@{tmp_path / 'second'}")
         assert find_passwords(typed).listed == (("a", b"first"), ("b", b"inner"))
+
+    @pytest.mark.parametrize("named", [True, False])
+    def test_of_the_ansible_cfg_that_the_playbooks_have(self, tmp_path: Path, named: bool) -> None:
+        """Not of one in the user's folder: ansible-playbook, which runs in the checkout, would not find that."""
+        (tmp_path / "password").write_text("of the cfg\n")
+        config = tmp_path / "ansible.cfg"
+        config.write_text(f"[defaults]\nvault_identity_list = prod@{tmp_path / 'password'}\n")
+        code = "from launcher.inventory.vault import find_passwords; print(find_passwords(input).all)"
+        own = {"PYTHONPATH": str(ROOT)} | ({"ANSIBLE_CONFIG": str(config)} if named else {})
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **own},
+        )  # fmt: skip
+        assert done.stdout == ("(('prod', b'of the cfg'),)\n" if named else "()\n"), done.stderr

@@ -133,6 +133,15 @@ def test_refused_lines_and_unreachable(tmp_path: Path, monkeypatch: pytest.Monke
         ),
         ({"msg": "One or more items failed", "results": [{}, {"failed": True, "msg": "second item"}]}, "second item"),
         ({}, "no reason given"),
+        (
+            {"msg": "Task failed: Missing sudo password"},
+            "sudo wants a password there: ASK=sudo asks for it once; ansible_become_password in a file that Ansible "
+            "Vault encrypts gives it unattended (docs/provision.md, Passwords)",
+        ),
+        (
+            {"msg": "Task failed: Incorrect sudo password"},
+            "sudo refused the password: type another with ASK=sudo, or correct ansible_become_password",
+        ),
     ],
 )
 def test_the_line_that_says_most(result: dict[str, Any], line: str) -> None:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import preflight
 import pytest
 import ringmaster_preflight
 from ansible.module_utils.ringmaster.system import gpus, look
@@ -22,6 +23,7 @@ def fact(**changes: Any) -> dict[str, Any]:
     return {
         "user": {"name": "ops", "root": True},
         "os": {"id": "debian", "like": "", "version": "12", "codename": "bookworm", "name": "Debian 12"},
+        "arch": "x86_64",
         "systemd": True,
         "python": "3.11.2",
         "cores": 8,
@@ -66,6 +68,10 @@ def test_nccl_needs_the_first_address(settings: dict[str, Any], gpus: list[Any],
     assert [(one["check"], one["required"]) for one in found] == ([("nccl", True)] if refused else [])
 
 
+def ubuntu(version: str) -> dict[str, str]:
+    return {"id": "ubuntu", "like": "debian", "version": version, "codename": "x", "name": f"Ubuntu {version}"}
+
+
 def findings(settings: dict[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:
     report = preflight_report({"node1": fact(**changes)}, {"node1": settings or {}}, LIMITS)
     return report["findings"]  # type: ignore[no-any-return]
@@ -82,6 +88,8 @@ def test_a_good_node_has_none() -> None:
         ("sudo", True, {"user": {"name": "ops", "root": False}}),
         ("system", True, {"systemd": False}),
         ("system", True, {"os": {"id": "debian", "like": "", "version": "10", "codename": "x", "name": "Debian 10"}}),
+        ("system", True, {"os": ubuntu("20.04")}),
+        ("architecture", True, {"arch": "ppc64le"}),
         ("system", True, {"os": {"id": "fedora", "like": "", "version": "41", "codename": "", "name": "Fedora 41"}}),
         ("relative", False, {"os": {"id": "mint", "like": "ubuntu", "version": "22", "codename": "", "name": "Mint"}}),
         ("python", True, {"python": "3.8.10"}),
@@ -129,6 +137,30 @@ def test_a_driver_is_compared_with_the_cuda_of_the_recorded_image(
 def test_without_an_image_an_old_driver_is_told_which_one_it_can_have() -> None:
     (only,) = findings(gpus=[GPU | {"driver": "535.183.01"}])
     assert "535.183.01 is too old for CUDA 13, which needs 580 or newer: `make image CUDA=12`, or" in only["message"]
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        {"os": ubuntu("22.04")},
+        {"os": ubuntu("24.04")},
+        {"os": {"id": "debian", "like": "", "version": "", "codename": "forky", "name": "Debian forky/sid"}},
+        {"arch": "aarch64"},
+    ],
+)
+def test_what_else_is_taken(taken: dict[str, Any]) -> None:
+    assert findings(**taken) == []
+
+
+def test_a_system_that_is_too_old_is_told_which_are_not() -> None:
+    message = findings(os=ubuntu("20.04"))[0]["message"]
+    assert message == "Ubuntu 20.04 isn't taken: Debian 11, Ubuntu 22.04 and newer are (README, Your machines)"
+
+
+def test_the_readme_says_what_the_rule_takes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = readme[readme.index("| taken as nodes |") :].split("\n\n")[0].splitlines()
+    assert [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table[2:]] == preflight.taken()
 
 
 def test_a_promised_gpu_that_is_missing() -> None:

@@ -111,7 +111,6 @@ def test_an_exit_code_with_the_last_line() -> None:
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("ModuleNotFoundError: No module named 'pandas'", "pip install pandas"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried", "smaller batch"),
         ("OSError: [Errno 28] No space left on device", "df -h"),
         ("x.py: error: unrecognized arguments: --local-rank=0", "LAUNCH_STYLE=0"),

@@ -1,0 +1,146 @@
+"""A module that a script lacks: which package has it, on which kind of node, and what is never to be installed."""
+
+import sys
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from launcher.follow.cause.failure import Failure
+from launcher.follow.cause.missing_module import explained, hint
+from launcher.follow.cause.suspects import root_cause
+from tests.support.ends import end
+from tests.support.plans import cluster_plan, facts, plan_for
+
+INSTALL = ".venv/bin/python -m pip install"
+
+# What was printed in public threads; the package that has the module, where that is certain.
+TEXTS = [
+    (
+        "NVlabs/instant-ngp/issues/168",
+        "    import cv2\nModuleNotFoundError: No module named 'cv2'",
+        "opencv-python-headless",
+    ),
+    (
+        "yongqyu/st-gcn-pytorch/issues/13",
+        '  File "metric.py", line 2, in <module>\n    from sklearn.metrics import accuracy_score\n'
+        "ModuleNotFoundError: No module named 'sklearn'",
+        "scikit-learn",
+    ),
+    ("microsoft/SGN/issues/8", "ImportError: No module named 'sklearn'", "scikit-learn"),
+    ("WongKinYiu/yolov7/issues/1420", "ModuleNotFoundError: No module named 'yaml'", "pyyaml"),
+    (
+        "tonytan48/KD-DocRE/issues/5",
+        '  File "train.py", line 13, in <module>\n    from utils import set_seed, collate_fn\n'
+        "ModuleNotFoundError: No module named 'utils'",
+        "",
+    ),
+]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A script two folders below its code root."""
+    (tmp_path / ".git").mkdir()
+    path = tmp_path / "tools" / "train.py"
+    path.parent.mkdir()
+    path.touch()
+    return path
+
+
+def lacking(module: str, script: Path | None = None, *, on_cluster: bool = True) -> str:
+    return hint(module, script, on_cluster=on_cluster) or ""
+
+
+@pytest.mark.parametrize(("thread", "lines", "package"), TEXTS)
+def test_the_package_is_named_where_it_is_known(thread: str, lines: str, package: str) -> None:
+    failure = root_cause([end(0, lines=("Traceback (most recent call last):", *lines.split("\n")))])
+    assert thread and failure is not None
+    here = explained(failure, plan_for(facts(1))).hint or ""
+    there = explained(failure, cluster_plan(1, script=True)).hint or ""
+    assert here.endswith(f"{INSTALL} {package or '<its name>'}")
+    what = package or "the package that has the module 'utils'"
+    assert f"add {what} to a requirements.txt, then make image REQUIREMENTS=" in there and ".venv" not in there
+
+
+def test_it_counts_too_where_the_script_ended_by_itself_after_it() -> None:
+    line = "ModuleNotFoundError: No module named 'yaml'"
+    assert "pyyaml" in (explained(failed("exited with code 3: sorry", line, "sorry"), cluster_plan()).hint or "")
+    assert explained(failed("ValueError: no"), cluster_plan()).hint is None
+    assert explained(failed("exited with code 3", "no module named apex; going on"), cluster_plan()).hint is None
+
+
+def test_a_name_that_nobody_knows_is_not_taken_for_a_packages() -> None:
+    assert "add the package that has the module 'clip' to" in lacking("clip")
+    assert lacking("clip", on_cluster=False).endswith("pip install <its name>")
+
+
+def test_a_package_that_this_machine_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "add paramiko to" in lacking("paramiko")
+    monkeypatch.setattr(metadata.PathDistribution, "read_text", lambda _self, name: "{}" if "direct" in name else "")
+    assert "add the package that has the module 'paramiko' to" in lacking("paramiko"), "it came from a folder"
+
+
+def test_a_part_of_a_package_that_is_there() -> None:
+    said = lacking("transformers.nowhere")
+    assert "the package, or its version, that has 'transformers.nowhere' ('transformers' is there without it)" in said
+
+
+@pytest.mark.parametrize("module", ["_lzma", "_C", "tkinter", "sqlite3.dbapi2"])
+def test_what_belongs_to_python_or_to_nobody_gets_no_advice(module: str) -> None:
+    assert hint(module, None, on_cluster=True) is None
+
+
+class TestOwnCode:
+    @pytest.mark.parametrize(
+        "place", ["src/mine/__init__.py", "src/mine.py", "mine.py", "a/b/mine/model.py", "mine/data/operation.py"]
+    )
+    def test_is_never_to_be_installed(self, script: Path, tmp_path: Path, place: str) -> None:
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        for on_cluster in (True, False):
+            said = lacking("mine.model", script, on_cluster=on_cluster)
+            assert "pip" not in said and "REQUIREMENTS" not in said
+            assert said.startswith("'mine' is your own code (")
+
+    def test_the_way_that_is_shown_works(self, script: Path, tmp_path: Path) -> None:
+        (tmp_path / "src" / "mine").mkdir(parents=True)
+        (tmp_path / "src" / "mine" / "__init__.py").write_text("answer = 42\n")
+        said = lacking("mine", script)
+        assert "(src/mine), but Python looks for modules beside train.py only" in said
+        line = said[said.index("sys.path.insert") : said.index(" before")]
+        names: dict[str, object] = {"__file__": str(script)}
+        before = list(sys.path)
+        try:
+            exec(f"import os, sys\n{line}\nfrom mine import answer", names)  # noqa: S102
+        finally:
+            sys.path[:] = before
+            sys.modules.pop("mine", None)
+        assert names["answer"] == 42
+
+    def test_beside_the_script_it_did_not_travel(self, script: Path) -> None:
+        (script.parent / "mine.py").touch()
+        assert "git ignore" in lacking("mine", script)
+        assert "git ignore" not in lacking("mine", script, on_cluster=False)
+        assert "which has no 'model'" in lacking("mine.model", script)
+
+    def test_one_that_hides_a_package_is_named(self, script: Path) -> None:
+        (script.parent / "yaml.py").touch()
+        line = "ModuleNotFoundError: No module named 'yaml.loader'; 'yaml' is not a package"
+        failure = explained(failed(line), replace(cluster_plan(), script=str(script)))
+        assert failure.hint == "your tools/yaml.py hides a package of that name: call it something else"
+
+    @pytest.mark.parametrize("place", ["wandb/run-1/log.txt", "venv/lib/wandb/__init__.py", ".cache/wandb.py"])
+    def test_folders_of_data_and_environments_are_not_it(self, script: Path, tmp_path: Path, place: str) -> None:
+        path = tmp_path / place
+        path.parent.mkdir(parents=True)
+        path.touch()
+        (tmp_path / "venv").mkdir(exist_ok=True)
+        (tmp_path / "venv" / "pyvenv.cfg").touch()
+        assert "add wandb to" in lacking("wandb", script)
+
+
+def failed(reason: str, *tail: str) -> Failure:
+    return Failure(node="node1", rank=0, exit_code=1, signal=None, reason=reason, log_tail=tail, hint=None)

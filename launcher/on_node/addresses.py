@@ -1,4 +1,4 @@
-"""Decides which address of a node is the cluster's: the one rule, for provisioning and for jobs. Pure.
+"""Decides which address of a node is the cluster's, and which are public: one rule, for provisioning and jobs. Pure.
 
 The launcher imports it, and so do the Ansible modules, by a link in `playbooks/module_utils/ringmaster/core/`. An
 interface is what `interface` in `probe.py` returns.
@@ -42,6 +42,14 @@ def cluster_address(
     if found is None and not carriers:
         return _problem(f"the interface {interface or 'here'} has no address that others could use: give it one")
     return _found(*(found or carriers[0]))
+
+
+def public_addresses(interfaces: list[Interface]) -> list[str]:
+    """Return the addresses that anyone on the internet can reach, on whatever interface.
+
+    All of them count for a job: torch's store listens on every address, whichever the cluster's is.
+    """
+    return [one for shown in interfaces for one in shown["every"] if ipaddress.ip_address(one).is_global]
 
 
 def _found(interface: Interface, carried: str) -> dict[str, Any]:

@@ -42,6 +42,14 @@ _CAPABILITY = "compute_cap"
 """Asked for too; nvidia-smi before 2021 doesn't know it, and then says nothing of the rest."""
 _PROCESSES = ("gpu_uuid", "pid", "process_name", "used_memory")
 _FORMAT = "--format=csv,noheader,nounits"
+_UFW = "/usr/sbin/ufw"
+_UFW_FILES = ("/etc/ufw/ufw.conf", "/etc/default/ufw")
+_WANTS = "/etc/systemd/system/{}.target.wants/{}.service"
+_FIREWALLS = {
+    "firewalld": _WANTS.format("multi-user", "firewalld"),
+    "nftables": _WANTS.format("sysinit", "nftables"),
+    "iptables-persistent": _WANTS.format("multi-user", "netfilter-persistent"),
+}
 _FLEETING = ("tentative", "dadfailed", "deprecated", "temporary")  # as `ip` calls them
 
 
@@ -120,6 +128,7 @@ def look(job_dir: str, data_dir: str) -> dict[str, Any]:
         "data_dir": lambda: folder(data_dir),
         "certificates": lambda: Path(_CERTIFICATES).exists(),
         "interfaces": lambda: interfaces(ip.answer()),
+        "firewall": firewall,
         "gpus": read_gpus,
         "gpu_processes": read_processes,
     }
@@ -243,6 +252,24 @@ def interface(shown: dict[str, Any]) -> dict[str, Any]:
         "first_ipv4": next((one for one in named if ":" not in one), ""),
         "first_ipv6": next((one for one in named if ":" in one), ""),
     }
+
+
+def firewall() -> str:
+    """Return what filters incoming connections by default: ufw, another firewall that is switched on, or nothing.
+
+    Only root may ask the kernel, so the files count, which say what is loaded at each boot.
+    """
+    if os.path.exists(_UFW):
+        settings = {**(variables(_read(_UFW_FILES[0])) or {}), **(variables(_read(_UFW_FILES[1])) or {})}
+        words = {name: value.strip("\"'").upper() for name, value in settings.items()}
+        if words.get("ENABLED") == "YES" and words.get("DEFAULT_INPUT_POLICY") in ("DROP", "REJECT"):
+            return "ufw"
+    return other_firewall()
+
+
+def other_firewall() -> str:
+    """Return the firewall besides ufw that is switched on, or nothing."""
+    return next((name for name, link in _FIREWALLS.items() if os.path.lexists(link)), "")
 
 
 def ask_gpus() -> Callable[[], list[dict[str, Any]]]:

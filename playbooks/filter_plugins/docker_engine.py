@@ -42,7 +42,7 @@ def engine_plan(facts: Facts, settings: Settings) -> dict[str, Any]:
     sources = list(_sources(facts, settings, engine, toolkit))
     risky = bool(names or config or state["stale"] or not state["answers"])
     return {
-        "problem": problem or _problem(facts, settings, risky),
+        "problem": problem or _problem(facts, settings, names, risky),
         "config": config,
         "sources": sources,
         "packages": names,
@@ -96,7 +96,7 @@ def engine_findings(facts: Facts, info: Facts | None, settings: Settings) -> lis
     return findings
 
 
-def _problem(facts: Facts, settings: Settings, risky: bool) -> str:
+def _problem(facts: Facts, settings: Settings, names: Sequence[str], risky: bool) -> str:
     state = facts["engine"]
     if state["snap"]:
         return (
@@ -124,6 +124,8 @@ def _problem(facts: Facts, settings: Settings, risky: bool) -> str:
             f"job {', '.join(facts['jobs'])} runs there, and its engine would be changed: run provision again when it "
             "has ended"
         )
+    if names and facts["in_use"]:
+        return f"{', '.join(names)} would be installed: {facts['in_use']}"
     if not state["present"] and settings["source"] == "vendor" and facts["os"]["id"] not in ("debian", "ubuntu"):
         return "Docker has no packages for its system: set ringmaster_engine_source: distribution"
     return ""

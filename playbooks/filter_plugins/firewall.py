@@ -22,7 +22,10 @@ def firewall_addresses(facts: Mapping[str, Facts], inventory: Mapping[str, str])
 
 
 def firewall_plan(fact: Facts, addresses: Addresses, node: str, mode: str) -> dict[str, Any]:
-    """Return for one node what to let in (`peers`, `ssh_ports`), whether it must be changed (`change`) and why."""
+    """Return for one node what to let in (`peers`, `ssh_ports`), whether it must be changed (`change`) and why.
+
+    `problem` says why ufw can't be installed or removed now, where that is to be done; or it is empty.
+    """
     now = fact["firewall"]
     peers = _peers(now, addresses, node)
     ports = sorted({*now["ports"], *([fact["ssh"]["port"]] if fact["ssh"] else ())})
@@ -38,8 +41,11 @@ def firewall_plan(fact: Facts, addresses: Addresses, node: str, mode: str) -> di
             differs.append("an earlier change was not put back")
     if now["rollback_pending"]:
         differs.append("a change is not confirmed")
+    removes = mode == "keep" and "firewall" in fact["packages_of"]
+    installs = mode == "cluster_only" and not now["installed"]
     return {
-        "install": mode == "cluster_only" and not now["installed"],
+        "problem": fact["in_use"] if differs and (installs or removes) else "",
+        "install": installs,
         "peers": peers,
         "ssh_ports": ports,
         "change": bool(differs),

@@ -273,7 +273,7 @@ def _held(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
 
 def _job(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     jobs = ", ".join(fact["jobs"])
-    return f"job {jobs} runs: its engine is not touched until the job has ended" if jobs else ""
+    return f"job {jobs} runs: its engine and packages are not touched until the job has ended" if jobs else ""
 
 
 def _reboot(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
@@ -288,6 +288,19 @@ def _apt(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
 def _firewall(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
     other = fact["firewall"].get("other")
     return f"{other} filters there too, and stays as it is: nodes must reach each other through it" if other else ""
+
+
+def _open(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
+    """Check that something filters what the internet can send; `keep` and a firewall that is off are no filter."""
+    mode, present, addresses = settings.get("firewall", "disabled"), fact["firewall"], fact["network"]["public"]
+    filters = {"cluster_only": True, "keep": bool(present["filters"])}.get(mode, bool(present["other"]))
+    if not addresses or filters:
+        return ""
+    return (
+        f"the whole internet reaches {', '.join(addresses)}, and no firewall runs there (ringmaster_firewall: {mode}): "
+        "torch accepts whoever connects while a job runs. Set ringmaster_firewall: cluster_only, unless something in "
+        "front of the machine filters"
+    )
 
 
 def _many_routes(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
@@ -322,6 +335,7 @@ _CHECKS: tuple[tuple[str, bool, Callable[[Facts, Mapping[str, Any], Limits], str
     ("reboot", False, _reboot),
     ("apt", False, _apt),
     ("firewall", False, _firewall),
+    ("open", False, _open),
 )
 
 

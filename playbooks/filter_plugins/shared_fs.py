@@ -50,6 +50,14 @@ def shared_mount(fact: Facts) -> str:
     return words[1] if len(words) > 1 else ""
 
 
+def packages_problem(fact: Facts, install: list[str], *, enabled: bool) -> str:
+    """Return why packages can't be installed, or removed with the shared folder, where that is to be done."""
+    removes = not enabled and "shared_fs" in fact["packages_of"]
+    return (
+        f"packages can't be changed: {fact['in_use']}" if fact["in_use"] and (removes or (enabled and install)) else ""
+    )
+
+
 def _problem(nodes: list[str], settings: Mapping[str, str]) -> str:
     folder, head = settings["folder"], settings["head"]
     if head not in nodes:
@@ -135,4 +143,8 @@ class FilterModule:
     """Ansible's way in."""
 
     def filters(self) -> dict[str, Any]:
-        return {"shared_plan": shared_plan, "shared_mount": shared_mount}
+        return {
+            "shared_plan": shared_plan,
+            "shared_mount": shared_mount,
+            "packages_problem": packages_problem,
+        }

@@ -2,7 +2,8 @@
 """Ansible module: installs packages with apt, noted so that `reset` purges exactly the packages that it brought.
 
 Unlike `ansible.builtin.apt` it notes all packages that will come before it installs them, goes on where it (or dpkg)
-was killed, waits for others' locks and names their holders, and never upgrades, removes or marks what was there.
+was killed, waits for others' locks and names their holders, and never upgrades, removes or marks what was there. While
+containers with GPUs run, or jobs, nothing is installed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.engine.in_use import refuse_in_use
 from ansible.module_utils.ringmaster.packages.apt import Apt, DownloadError, Step, UnknownPackageError
 from ansible.module_utils.ringmaster.packages.dpkg import Package, at_least, packages
 
@@ -120,6 +122,8 @@ def ensure(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
     apt, manifest = Apt(parameters["lock_timeout"]), Manifest()
     have = packages()
     wanted = missing(names, minimum, have)
+    if wanted:
+        refuse_in_use()  # asked late: a job may have started since the probe
     continued = False
     if wanted and not check:
         continued = apt.finish_interrupted()

@@ -14,6 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.blocks import block_of
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.engine.in_use import in_use
 from ansible.module_utils.ringmaster.engine.look import look_engine
 from ansible.module_utils.ringmaster.firewall.look import look_firewall
 from ansible.module_utils.ringmaster.folders.look import look_folders
@@ -77,6 +78,8 @@ def look(parameters: dict[str, Any]) -> dict[str, Any]:
         **look_folders(parameters["folders"], manifest),
         "files": files(user["home"]),
         "public_key": public_key(manifest),
+        "in_use": in_use(),
+        "packages_of": sorted({entry["role"] for entry in manifest.entries if entry["kind"] == "packages"}),
         "changed_by_us": sorted({entry["role"] for entry in manifest.entries}),
     }
 

@@ -14,6 +14,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.core.undo import undo_block, undo_file, undo_folder, undo_json
+from ansible.module_utils.ringmaster.engine.in_use import refuse_in_use
 from ansible.module_utils.ringmaster.engine.undo import undo_engine, undo_group
 from ansible.module_utils.ringmaster.firewall.undo import undo_firewall
 from ansible.module_utils.ringmaster.folders.undo import undo_store
@@ -61,6 +62,16 @@ def take_back(manifest: Manifest, role: str, keep: list[str], check: bool) -> tu
     return done, problems
 
 
+def refuse(manifest: Manifest, role: str, keep: list[str]) -> None:
+    """Refuse to take back packages of a role while that would disturb running containers, before anything else goes.
+
+    Raises:
+        ValueError: who runs there, and what to do.
+    """
+    if "packages" not in keep and any(entry["kind"] == "packages" for entry in manifest.of_role(role)):
+        refuse_in_use()
+
+
 def leftovers(manifest: Manifest) -> list[str]:
     """Return what could not be taken back, each with its reason."""
     return [f"{one['kind']} {one['name']}: {one['problem']}" for one in manifest.entries if one.get("problem")]
@@ -85,6 +96,10 @@ def main() -> None:
         if left:
             module.fail_json(msg=f"could not be taken back: {'; '.join(left)}; correct that there, and reset again")
         module.exit_json(changed=False)
+    try:
+        refuse(manifest, module.params["role"], module.params["keep"])
+    except ValueError as error:
+        module.fail_json(msg=f"its packages can't be removed: {error}")
     done, problems = take_back(manifest, module.params["role"], module.params["keep"], module.check_mode)
     module.exit_json(changed=bool(done), taken_back=done, left=problems)
 

@@ -33,6 +33,7 @@ ANSWER: dict[str, Any] = {
     "memlock": 65536,
     "comm_env": {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"},
     "image": {"reference": "sha256:r", "id": "sha256:i", "name": "here@sha256:n"},
+    "firewall": "",
     "listening": [20000],
     "devices": [],
     "job_dir": {"path": "/jobs", "there": True, "writable": True, "free": 10**12},

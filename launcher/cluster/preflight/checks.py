@@ -27,7 +27,12 @@ from launcher.cluster.preflight.image import (
     same_image,
     usual_image,
 )
-from launcher.cluster.preflight.network import ClusterAddress, cluster_address, shared_network
+from launcher.cluster.preflight.network import (
+    ClusterAddress,
+    cluster_address,
+    public_addresses,
+    shared_network,
+)
 from launcher.cluster.preflight.requirements import missing_packages
 from launcher.image import labels
 from launcher.image.labels import ImageFacts
@@ -37,6 +42,8 @@ _GB = 10**9
 _LEAST_FREE, _LITTLE_FREE = 1 * _GB, 5 * _GB
 _UNCLAIMED_MIB = 1024
 _SKEW_S = 5.0
+_NAMED = 5
+"""How many nodes are named; the rest is a number."""
 
 Check = Callable[[Sequence[Candidate], JobNeeds], Iterator[Finding]]
 
@@ -234,6 +241,20 @@ def network_is_the_shared_one(candidates: Sequence[Candidate], _: JobNeeds) -> I
             yield Finding(what=what, refuses=False)
 
 
+def nobody_else_can_connect(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
+    """Warn of nodes with a public address that no firewall guards."""
+    reached = {one.host.name: public_addresses(one.answer) for one in candidates if one.answer.firewall == ""}
+    exposed = [f"{name} ({', '.join(addresses)})" for name, addresses in reached.items() if addresses]
+    if exposed:
+        more = f" and {len(exposed) - _NAMED} more nodes" if len(exposed) > _NAMED else ""
+        what = (
+            f"the whole internet reaches {', '.join(exposed[:_NAMED])}{more}, and no firewall runs there: torch "
+            "accepts whoever connects, and loads the objects that it is sent. Set `ringmaster_firewall: cluster_only` "
+            "and `make provision TAGS=firewall`, unless something in front of the machines filters"
+        )
+        yield Finding(what=what, refuses=False)
+
+
 CHECKS: tuple[Check, ...] = (
     image_is_usable,
     addresses_are_distinct,
@@ -249,6 +270,7 @@ CHECKS: tuple[Check, ...] = (
     clocks_agree,
     nodes_are_equally_fast,
     network_is_the_shared_one,
+    nobody_else_can_connect,
 )
 """In the order in which a node's findings are shown."""
 

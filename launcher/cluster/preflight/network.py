@@ -29,10 +29,7 @@ def cluster_address(host: Host, answer: ProbeAnswer) -> ClusterAddress:
     Raises:
         ValueError: the node has no such interface or address; the message says how to fix that.
     """
-    there = [
-        {**vars(one), "addresses": [str(carried) for carried in one.addresses], "every": list(one.every)}
-        for one in answer.interfaces
-    ]
+    there = _shown(answer)
     variables = answer.comm_env or {}
     address = str(host.settings.get("cluster_ip") or "")
     name = str(host.settings.get("interface") or "")
@@ -65,6 +62,11 @@ def cluster_address(host: Host, answer: ProbeAnswer) -> ClusterAddress:
     )
 
 
+def public_addresses(answer: ProbeAnswer) -> list[str]:
+    """Return the node's addresses that anyone on the internet can reach."""
+    return addresses.public_addresses(_shown(answer))
+
+
 def shared_network(one: ProbeAnswer, other: ProbeAnswer) -> tuple[str, str] | None:
     """Return the interfaces that put two nodes in one network, if there are any; engines' bridges don't count."""
     for mine in one.interfaces:
@@ -83,6 +85,14 @@ def free_port(listening: Collection[int], head: str) -> int:
         RingmasterError: no pair of ports is free there.
     """
     return first_free(lambda port: not {port, port + 1} & set(listening), head)
+
+
+def _shown(answer: ProbeAnswer) -> list[addresses.Interface]:
+    """Return the interfaces as the probe shows them."""
+    return [
+        {**vars(one), "addresses": [str(carried) for carried in one.addresses], "every": list(one.every)}
+        for one in answer.interfaces
+    ]
 
 
 def _local(address: IPv4Interface | IPv6Interface) -> bool:

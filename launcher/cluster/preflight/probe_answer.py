@@ -91,6 +91,8 @@ class ProbeAnswer:
     image_record: Mapping[str, str]
     """What the delivery of the image recorded on the node: reference, id, name."""
     interfaces: tuple[Interface, ...]
+    firewall: str | None
+    """What filters incoming connections by default; empty: nothing does."""
     listening: frozenset[int]
     """TCP ports that something listens on."""
     devices: tuple[str, ...]
@@ -160,6 +162,7 @@ def _from_fields(fields: Mapping[str, Any], heard_at: float) -> ProbeAnswer:
             Interface(**{**one, "addresses": tuple(map(ip_interface, one["addresses"])), "every": tuple(one["every"])})
             for one in fields["interfaces"] or ()
         ),
+        firewall=fields["firewall"],
         listening=frozenset(map(int, fields["listening"] or ())),
         devices=tuple(path for path in fields["devices"] or () if _DEVICE.fullmatch(path)),
         certificates=bool(fields["certificates"]),

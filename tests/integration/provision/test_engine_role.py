@@ -132,7 +132,7 @@ def test_killed_half_way_the_next_run_completes_it(machines: Lab, node: Node) ->
     assert not install(machines, node)["changed"]
 
 
-def test_an_engine_is_not_touched_while_a_job_runs(machines: Lab) -> None:
+def test_neither_the_engine_nor_packages_are_touched_while_a_job_runs(machines: Lab) -> None:
     node = machines["node2"]
     image = small_image.provide(node)
     before = node.run("cat", "/run/docker.pid")
@@ -145,6 +145,12 @@ def test_an_engine_is_not_touched_while_a_job_runs(machines: Lab) -> None:
         assert recap(refused)["node2"]["failed"] == 1
         assert "job brave-otter runs there" in refused.stdout
         assert node.run("cat", "/run/docker.pid") == before
+        assert "job brave-otter runs there" in install(machines, node)["msg"]
+        shared = ("--tags", "shared_fs", "--limit", "node2", "-e", json.dumps({"shared_fs_enabled": True}))
+        refused = playbook(machines, "site.yml", *shared)
+        assert (recap(refused)["node2"]["failed"], recap(refused)["node2"]["changed"]) == (1, 0)
+        assert "`make stop NAME=brave-otter`" in " ".join(refused.stdout.split())
+        assert not node.succeeds("dpkg", "-s", "nfs-common", PACKAGE)
     finally:
         node.run("docker", "rm", "--force", container)
         node.run("docker", "rmi", image)

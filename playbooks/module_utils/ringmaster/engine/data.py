@@ -35,19 +35,19 @@ def belongings(folder: str = FOLDER) -> Belongings:
     """Return what the engine lists, or, where no engine answers, what lies in its folder."""
     answers = ask("/containers/json?all=1", "/volumes")
     if answers is None:
-        stored = _stored(folder)
+        containers = stored(folder)
         volumes = [os.path.basename(os.path.dirname(path)) for path in glob.glob(f"{folder}/volumes/*/")]
     else:
-        stored = answers[0]
+        containers = answers[0]
         # Volumes of other drivers are kept elsewhere.
         volumes = [one["Name"] for one in answers[1].get("Volumes") or [] if one["Driver"] == "local"]
-    return Belongings(names([one for one in stored if not job_names([one])]), sorted(volumes))
+    return Belongings(names([one for one in containers if not job_names([one])]), sorted(volumes))
 
 
 def jobs_alive(folder: str = FOLDER) -> list[str]:
     """Return the running jobs; with live-restore they run on while no engine runs."""
     answers = ask(running_jobs())
-    return job_names(answers[0] if answers else [one for one in _stored(folder) if one["Alive"]])
+    return job_names(answers[0] if answers else [one for one in stored(folder) if one["Alive"]])
 
 
 def remedy() -> str:
@@ -78,7 +78,7 @@ def _ours_is_there(manifest: Manifest, role: str) -> bool:
     return any(one.installed or one.unfinished for one in here)
 
 
-def _stored(folder: str) -> list[dict[str, Any]]:
+def stored(folder: str) -> list[dict[str, Any]]:
     """Return the containers as the engine lists them, from its own notes; by its ID where those can't be read."""
     return [_container(path) for path in sorted(glob.glob(f"{folder}/containers/*/"))]
 
@@ -90,9 +90,10 @@ def _container(path: str) -> dict[str, Any]:
         state = noted["State"]
         alive = bool(state["Running"]) and os.path.exists(f"/proc/{state['Pid']}")
         labels = {key: value for key, value in (noted["Config"]["Labels"] or {}).items() if key == JOB}
-        return {"Names": [noted["Name"]], "Labels": labels, "Alive": alive}
+        host = json.loads(read(path + "hostconfig.json") or "{}")
+        return {"Names": [noted["Name"]], "Labels": labels, "Alive": alive, "HostConfig": host}
     except (ValueError, KeyError, TypeError):
-        return {"Names": [identity[:12]], "Labels": {}, "Alive": False}
+        return {"Names": [identity[:12]], "Labels": {}, "Alive": False, "HostConfig": {}}
 
 
 def _some(names: list[str]) -> str:

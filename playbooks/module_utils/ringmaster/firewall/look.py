@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.core.manifest import Manifest
-from ansible.module_utils.ringmaster.core.probe import LISTEN, socket_tables, sockets
+from ansible.module_utils.ringmaster.core.probe import LISTEN, firewall, other_firewall, socket_tables, sockets
 from ansible.module_utils.ringmaster.firewall.rollback import is_pending
 from ansible.module_utils.ringmaster.firewall.rules import (
     enabled,
@@ -19,13 +19,6 @@ from ansible.module_utils.ringmaster.firewall.rules import (
     theirs,
 )
 from ansible.module_utils.ringmaster.firewall.ufw import KIND, is_installed, read_files
-
-_WANTS = "/etc/systemd/system/{}.target.wants/{}.service"
-_OTHERS = {
-    "firewalld": _WANTS.format("multi-user", "firewalld"),
-    "nftables": _WANTS.format("sysinit", "nftables"),
-    "iptables-persistent": _WANTS.format("multi-user", "netfilter-persistent"),
-}
 
 
 def look_firewall() -> dict[str, Any]:
@@ -42,7 +35,8 @@ def look_firewall() -> dict[str, Any]:
         "opens_ssh": opens_ssh(theirs(files, entry)),
         "ports": sshd_ports(),
         "rollback_pending": is_pending(),
-        "other": next((name for name, link in _OTHERS.items() if os.path.lexists(link)), None),
+        "other": other_firewall() or None,
+        "filters": firewall(),
     }
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from fnmatch import fnmatch
 from typing import Any
 
-from ansible.module_utils.ringmaster.core.addresses import cluster_address
+from ansible.module_utils.ringmaster.core.addresses import cluster_address, public_addresses
 from ansible.module_utils.ringmaster.core.probe import interface
 from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.names.look import look_names, resolve
@@ -41,6 +41,7 @@ def look_network(peers: dict[str, str], given_interface: str, given_address: str
             {"name": one["name"], "addresses": one["every"], "mtu": one["mtu"], "virtual": one["virtual"]}
             for one in interfaces
         ],
+        "public": public_addresses(interfaces),
         "routes": routes if peers else {},
         "cluster": choose(interfaces, routes, given_interface, given_address),
         "infiniband": _infiniband(),

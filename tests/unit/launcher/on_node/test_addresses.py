@@ -77,3 +77,13 @@ def test_nccl_takes_the_first_of_its_family() -> None:
     assert found("10.0.0.1", "192.168.5.5/32")["nccl_problem"] == ""
     assert found("10.0.0.1", "fd00::1/64", preferred="fd00::1")["nccl_problem"] == "", "it is told the family"
     assert "under a label" in found("10.0.0.1 eth0:1")["nccl_problem"]
+
+
+def test_public_addresses_on_any_interface() -> None:
+    there = [
+        shown("127.0.0.1/8", name="lo"),
+        shown("10.0.0.1", "100.64.0.1", "192.0.2.1", "8.8.4.4 eth0:1", "fd00::1/64", "fe80::1/64"),
+        shown("2001:4860:4860::8888/64 deprecated", "2001:db8::1/64", name="eth1"),
+    ]
+    found = addresses.public_addresses(probe.interfaces(json.dumps(there)))
+    assert found == ["8.8.4.4", "2001:4860:4860::8888"]

@@ -184,3 +184,26 @@ def test_interfaces() -> None:
             "first_ipv6": "fd00::1",
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("conf", "defaults", "other", "expected"),
+    [
+        ("ENABLED=yes\n", 'DEFAULT_INPUT_POLICY="DROP"\n', "", "ufw"),
+        ("ENABLED=yes\n", 'DEFAULT_INPUT_POLICY="ACCEPT"\n', "", ""),
+        ("ENABLED=no\n", 'DEFAULT_INPUT_POLICY="DROP"\n', "", ""),
+        (None, None, "", ""),
+        ("ENABLED=no\n", None, "nftables", "nftables"),
+    ],
+)
+def test_what_filters_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: str | None, defaults: str | None, other: str, expected: str
+) -> None:
+    texts = {"ufw.conf": conf, "ufw": defaults, "program": conf, "link": other or None}
+    for name, text in texts.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    monkeypatch.setattr(probe, "_UFW", str(tmp_path / "program"))
+    monkeypatch.setattr(probe, "_UFW_FILES", (str(tmp_path / "ufw.conf"), str(tmp_path / "ufw")))
+    monkeypatch.setattr(probe, "_FIREWALLS", {"nftables": str(tmp_path / "link")})
+    assert probe.firewall() == expected

@@ -42,6 +42,7 @@ def bare(**changes: Any) -> dict[str, Any]:
         "signing_keys": {},
         "files": {"/etc/docker/daemon.json": None},
         "jobs": [],
+        "in_use": "",
         "toolkit": {"present": False, "version": None},
         **changes,
         "engine": {**engine, **changes.get("engine", {})},
@@ -83,6 +84,14 @@ def test_a_bare_node_gets_all_of_it() -> None:
         "settle": True,
         "touched": True,
     }
+
+
+def test_nothing_is_installed_under_containers_with_gpus() -> None:
+    refused = plan(ready(packages={}, engine={"present": False, "answers": False}, in_use="container web runs there"))
+    assert "docker.io, containerd, runc would be installed: container web runs there" in refused["problem"]
+    config = {"/etc/docker/daemon.json": {"text": "{}"}}
+    assert plan(ready(files=config, in_use="container web runs there"))["problem"] == "", "only jobs forbid a restart"
+    assert plan(ready(in_use="container web runs there"))["problem"] == ""
 
 
 def test_a_node_that_is_so_is_not_touched() -> None:

@@ -26,7 +26,10 @@ def fact(**firewall: Any) -> dict[str, Any]:
         "installed": True, "enabled": True, "incoming": "deny", "ipv6": True, "ours": PEERS, "ssh": [],
         "opens_ssh": False, "ports": [22], "rollback_pending": False,
     }  # fmt: skip
-    return {"firewall": ufw | firewall, "ssh": {"client": "10.9.9.9", "port": 2222}, "changed_by_us": []}
+    return {
+        "firewall": ufw | firewall, "ssh": {"client": "10.9.9.9", "port": 2222}, "changed_by_us": [],
+        "in_use": "", "packages_of": [],
+    }  # fmt: skip
 
 
 ADDRESSES = firewall_addresses(
@@ -55,6 +58,22 @@ def test_a_node_as_it_shall_be_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "changes", "refused"),
+    [
+        ("cluster_only", {"installed": False, "enabled": False}, True),
+        ("cluster_only", {"enabled": False}, False),  # it is there: only its rules change
+        ("disabled", {}, False),
+        ("keep", {}, True),  # what we installed would be removed
+        ("keep", {"ours": {}}, False),  # nothing differs
+    ],
+)
+def test_ufw_does_not_come_or_go_under_running_jobs(mode: str, changes: dict[str, Any], refused: bool) -> None:
+    busy = {**fact(**changes), "in_use": "job night runs there", "packages_of": ["firewall"]}
+    assert firewall_plan(busy, ADDRESSES, "node1", mode)["problem"] == ("job night runs there" if refused else "")
+    assert firewall_plan({**busy, "in_use": ""}, ADDRESSES, "node1", mode)["problem"] == ""
+
+
+@pytest.mark.parametrize(
     "differs",
     [
         {"enabled": False}, {"incoming": "allow"}, {"incoming": None}, {"ours": {}}, {"rollback_pending": True},
@@ -67,7 +86,7 @@ def test_what_differs_is_changed(differs: dict[str, Any]) -> None:
 
 def test_the_live_connections_port_is_opened_too() -> None:
     assert plan(opens_ssh=True, ssh=[22, 2222]) == {
-        "install": False, "peers": PEERS, "ssh_ports": [22, 2222], "change": False, "differs": [],
+        "problem": "", "install": False, "peers": PEERS, "ssh_ports": [22, 2222], "change": False, "differs": [],
     }  # fmt: skip
 
 

@@ -40,14 +40,40 @@ def fact(**changes: Any) -> dict[str, Any]:
         "machine": str(next(_machines)),
         "engine": {"present": False},
         "apt_locked_by": None,
-        "firewall": {"other": None},
+        "firewall": {"other": None, "filters": ""},
         "network": {
             "cluster": cluster,
+            "public": [],
             "routes": {"b": {"interface": "eth0", "source": "10.0.0.1"}},
             "interfaces": [{"name": "eth0", "addresses": ["10.0.0.1"]}, {"name": "eth1", "addresses": []}],
         },
         **changes,
     }
+
+
+@pytest.mark.parametrize(
+    ("mode", "filters", "warned"),
+    [
+        (None, "", True),
+        ("disabled", "", True),
+        ("disabled", "ufw", True),  # it is going to be switched off
+        ("disabled", "firewalld", False),
+        ("keep", "", True),  # kept as it is: off
+        ("keep", "ufw", False),
+        ("cluster_only", "", False),  # it is going to be switched on
+    ],
+)
+def test_a_public_address_without_a_firewall(mode: str | None, filters: str, warned: bool) -> None:
+    network = {**fact()["network"], "public": ["8.8.8.8"]}
+    firewall = {"other": None if filters in ("", "ufw") else filters, "filters": filters}
+    settings = {} if mode is None else {"firewall": mode}
+    opened = [one for one in findings(settings, network=network, firewall=firewall) if one["check"] == "open"]
+    assert bool(opened) == warned
+    for one in opened:
+        assert not one["required"]
+        assert (
+            f"reaches 8.8.8.8, and no firewall runs there (ringmaster_firewall: {mode or 'disabled'})" in one["message"]
+        )
 
 
 SECOND = {"interface": "eth0", "address": "10.0.0.1", "mtu": 1500, "problem": None, "nccl_problem": "another first"}
@@ -106,7 +132,7 @@ def test_a_good_node_has_none() -> None:
         ("job", False, {"jobs": ["night"]}),
         ("reboot", False, {"reboot_pending": True}),
         ("apt", False, {"apt_locked_by": "unattended-upgr (pid 7)"}),
-        ("firewall", False, {"firewall": {"other": "firewalld"}}),
+        ("firewall", False, {"firewall": {"other": "firewalld", "filters": "firewalld"}}),
     ],
 )
 def test_each_check(check: str, required: bool, changes: dict[str, Any]) -> None:
@@ -210,7 +236,7 @@ def test_what_is_accepted_becomes_a_warning() -> None:
 
 def test_nodes_that_differ_are_warned_about() -> None:
     cluster = {"interface": "ens5", "address": "10.0.0.2", "mtu": 1300, "problem": None}
-    network = {"cluster": cluster, "routes": {}, "interfaces": []}
+    network = {"cluster": cluster, "public": [], "routes": {}, "interfaces": []}
     report = preflight_report({"node1": fact(gpus=[GPU]), "node2": fact(network=network)}, {}, LIMITS)
     assert [(one["check"], one["required"]) for one in report["findings"]] == [("gpu_count", False), ("mtu", False)]
     other = fact(gpus=[GPU | {"model": "NVIDIA A100"}])

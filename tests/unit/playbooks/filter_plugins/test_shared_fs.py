@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from files import changed_files
-from shared_fs import EXPORTS, FSTAB, shared_mount, shared_plan
+from shared_fs import EXPORTS, FSTAB, packages_problem, shared_mount, shared_plan
 
 SETTINGS = {"head": "n1", "folder": "/srv/data", "export_options": "rw,sync", "mount_options": "rw,hard"}
 ADDRESSES = {f"n{number}": f"192.0.2.{number}" for number in (1, 2, 3)}
@@ -22,6 +22,24 @@ def fact(number: int, **changed: Any) -> dict[str, Any]:
         "unfinished": [],
         **changed,
     }
+
+
+@pytest.mark.parametrize(
+    ("enabled", "install", "of", "refused"),
+    [
+        (True, ["nfs-common"], [], True),
+        (True, [], ["shared_fs"], False),
+        (False, ["nfs-common"], ["shared_fs"], True),
+        (False, ["nfs-common"], ["firewall"], False),
+    ],
+)
+def test_packages_do_not_come_or_go_under_running_jobs(
+    enabled: bool, install: list[str], of: list[str], refused: bool
+) -> None:
+    busy = {"in_use": "job night runs there", "packages_of": of}
+    expected = "packages can't be changed: job night runs there" if refused else ""
+    assert packages_problem(busy, install, enabled=enabled) == expected
+    assert packages_problem({**busy, "in_use": ""}, install, enabled=enabled) == ""
 
 
 FACTS = {f"n{number}": fact(number) for number in (1, 2, 3)}

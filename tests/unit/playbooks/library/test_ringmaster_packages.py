@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import ringmaster_packages as module
+import ringmaster_undo
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.engine.undo import engine_rules
 from ansible.module_utils.ringmaster.packages import apt, dpkg
@@ -34,6 +35,37 @@ Status: deinstall ok config-files
 Architecture: all
 Version: 1
 """
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job runs on this node; its packages are those of STATUS."""
+
+    def refuse() -> None:
+        raise ValueError("job night runs there")
+
+    for one in (module, ringmaster_undo):
+        monkeypatch.setattr(one, "refuse_in_use", refuse)
+    monkeypatch.setattr(module, "Manifest", lambda: None)
+    monkeypatch.setattr(module, "packages", lambda: dpkg.known(STATUS))
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_nothing_is_installed_while_a_job_runs(busy: None, check: bool) -> None:
+    wanted = {"role": "r", "names": ["ufw"], "minimum": {}, "hold": [], "lock_timeout": 1}
+    with pytest.raises(ValueError, match="job night runs there"):
+        module.ensure(wanted, check)
+    assert not module.ensure({**wanted, "names": ["dpkg"]}, check)["changed"], "it is there"
+
+
+def test_nothing_is_removed_while_a_job_runs(busy: None, tmp_path: Path) -> None:
+    manifest = Manifest(str(tmp_path / "manifest.json"))
+    manifest.note("firewall", "packages", "apt", asked=["ufw"])
+    manifest.note("comm_env", "file", "/etc/x", before=None)
+    with pytest.raises(ValueError, match="job night runs there"):
+        ringmaster_undo.refuse(manifest, "firewall", [])
+    ringmaster_undo.refuse(manifest, "firewall", ["packages"])
+    ringmaster_undo.refuse(manifest, "comm_env", [])
 
 
 def test_dpkgs_file_is_read() -> None:

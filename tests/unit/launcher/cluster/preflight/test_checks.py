@@ -51,6 +51,22 @@ def test_nodes_that_pass_every_check() -> None:
     assert [(row.name, row.state) for row in rows(nodes, report)] == [("node1", "ok"), ("node2", "ok")]
 
 
+def test_a_public_address_without_a_firewall() -> None:
+    """On whatever interface: torch's store listens on all of them."""
+
+    def node(name: str, firewall: str | None = "") -> Candidate:
+        number = name.removeprefix("node")
+        there = [interface("eth1", f"10.0.0.{number}/24"), interface("eth0", f"8.8.8.{number}/24")]
+        return candidate(name, interfaces=there, firewall=firewall)
+
+    (only,) = warnings(node("node1"), candidate("node2"), node("node3"))
+    assert only.startswith("the whole internet reaches node1 (8.8.8.1), node3 (8.8.8.3), and no firewall runs there")
+    assert "`ringmaster_firewall: cluster_only`" in only
+    assert warnings(node("node1", "ufw"), node("node2", None), candidate("node3")) == []
+    (only,) = warnings(*(node(f"node{number}") for number in range(1, 8)))
+    assert "node5 (8.8.8.5) and 2 more nodes, and no firewall" in only
+
+
 class TestProvisioning:
     def test_a_node_that_nobody_has_prepared(self) -> None:
         folder = {"path": "/jobs", "there": False, "writable": False, "free": None}

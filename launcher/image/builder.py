@@ -38,6 +38,8 @@ class Means:
     free_gb: float
     architecture: str
     """In the engine's words: amd64, arm64."""
+    maps_users: bool = False
+    """Whether its engine gives containers users of their own (userns-remap)."""
 
 
 class Builder:
@@ -73,7 +75,9 @@ class Builder:
         """
         # In the node's own network: the engine's sends packets of 1500 bytes, which many clouds' lines drop, and it has
         # neither the node's name servers nor a proxy on the node's loopback.
-        words = [*_ENVIRONMENT, "docker", "build", "--network=host", "--progress=plain", "--file=docker/Dockerfile"]
+        # An engine that maps users can't share it ("error mounting sysfs").
+        network = [] if self.means.maps_users else ["--network=host"]
+        words = [*_ENVIRONMENT, "docker", "build", *network, "--progress=plain", "--file=docker/Dockerfile"]
         words += self.means.secrets
         words += [f"--target={target}", f"--tag={tag}", *(f"--build-arg={name}" for name in _PROXIES)]
         words += [f"--build-arg={key}={value}" for key, value in arguments.items()]
@@ -140,6 +144,7 @@ class Builder:
             secrets=tuple(secrets),
             free_gb=int(space[1].split()[3]) / 1e6,
             architecture=str(version.get("Arch") or "amd64"),
+            maps_users=any("name=userns" in option.split(",") for option in info.get("SecurityOptions") or ()),
         )
 
 

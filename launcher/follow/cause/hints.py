@@ -62,7 +62,7 @@ _HINTS = (
         r"ibv_\w+ failed|NET/IB.*(?:error|failed)",
         "InfiniBand refuses: try NCCL_IB_DISABLE=1, and check ibstat and the memlock limit",
     ),
-    (r"ncclSystemError|unhandled system error|ncclInternalError", "NCCL_DEBUG=INFO in the environment says more"),
+    (r"ncclSystemError|unhandled system error|ncclInternalError", "make train NCCL_DEBUG=INFO says more"),
     (
         r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing loss",
         "a parameter got no gradient: DistributedDataParallel(…, find_unused_parameters=True), or leave it out",

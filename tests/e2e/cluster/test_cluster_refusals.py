@@ -3,13 +3,13 @@
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from lab.faults import gpu_faults
-from lab.faults.fault import Fault
+from lab.nodes import gpus
 from lab.nodes.node import Node
 from launcher.job.rendezvous import PORTS
 from tests.e2e.cluster.cluster import NODES, Cluster, await_, held_ports
@@ -35,6 +35,16 @@ def untouched(cluster: Cluster) -> Iterator[None]:
     before = cluster.traces()
     yield
     assert cluster.traces() == before
+
+
+@contextmanager
+def older_cards(node: Node) -> Iterator[None]:
+    """The node has GPUs that the image has no code for."""
+    gpus.set_gpus(node, count=2, model="Tesla V100-SXM2-16GB")
+    try:
+        yield
+    finally:
+        gpus.reset(node)
 
 
 def assert_refused(job: Job, *says: str) -> None:
@@ -96,10 +106,11 @@ def test_two_jobs_run_at_once_where_each_has_gpus_of_its_own(cluster: Cluster, p
         (lambda node: gpu_faults.MissingGpu(node, 1), "the inventory promises 2 GPUs"),
         (lambda node: gpu_faults.BusyGpu(node, 0), "GPU 0 is held by python3"),
         (lambda node: gpu_faults.OldDriver(node, "535.183.01"), "driver 535.183.01 is too old"),
+        (lambda node: older_cards(node), "GPU 0, 1 (Tesla V100-SXM2-16GB) has compute capability 7.0, the image has"),
     ],
 )
 def test_gpus_that_are_not_as_promised(
-    cluster: Cluster, tmp_path: Path, fault: Callable[[Node], Fault], says: str
+    cluster: Cluster, tmp_path: Path, fault: Callable[[Node], AbstractContextManager[object]], says: str
 ) -> None:
     inventory = cluster.inventory_with(tmp_path / "inventory", ("  vars:\n", "  vars:\n    ringmaster_gpus: 2\n"))
     with fault(cluster.machines["node2"]), untouched(cluster):

@@ -3,7 +3,7 @@
 from lab.nodes.node import Node
 
 NAME = "ringmaster-lab-small"
-_PROGRAMS = "usr/bin/true usr/bin/nproc usr/bin/sleep usr/bin/cat"
+_PROGRAMS = "usr/bin/true usr/bin/nproc usr/bin/sleep usr/bin/cat usr/bin/touch"
 _MAKE = f"""
 set -eu
 cd /

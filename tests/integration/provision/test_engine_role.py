@@ -132,6 +132,16 @@ def test_killed_half_way_the_next_run_completes_it(machines: Lab, node: Node) ->
     assert not install(machines, node)["changed"]
 
 
+def test_podmans_docker_command_is_seen(machines: Lab) -> None:
+    node, shim = machines["node1"], "/usr/local/bin/docker"
+    node.run("sh", "-c", f"printf '#!/bin/sh\necho podman version 4.3.1\n' >{shim}; chmod 755 {shim}")
+    try:
+        looked = module(machines, node, "ringmaster_probe", peers={})["ansible_facts"]["ringmaster"]
+    finally:
+        node.run("rm", shim)
+    assert (looked["engine"]["podman"], looked["engine"]["rootless"]) == ("podman version 4.3.1", [])
+
+
 def test_neither_the_engine_nor_packages_are_touched_while_a_job_runs(machines: Lab) -> None:
     node = machines["node2"]
     image = small_image.provide(node)

@@ -35,12 +35,13 @@ class Node:
         self.images = SimpleNamespace(get=self.get, remove=self.known.pop)
         self.api = SimpleNamespace(images=list)
         self.interrupted = False
+        self.security = ["name=seccomp,profile=default"]
 
     def engine(self) -> "Node":
         return self
 
     def info(self) -> dict[str, str]:
-        return {"DockerRootDir": "/var/lib/docker"}
+        return {"DockerRootDir": "/var/lib/docker", "SecurityOptions": self.security}
 
     def version(self) -> dict[str, str]:
         return {"Arch": "amd64"}
@@ -136,6 +137,16 @@ def test_an_image_is_built_recorded_and_delivered_and_then_unchanged(
     assert image.run(ImageOptions(inventory=hosts)) == ExitCode.SUCCEEDED
     assert node.built == ["packages", "image"] and record.read_text() == before
     assert "unchanged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("security", "shared"), [([], True), (["name=seccomp,profile=x", "name=userns"], False)])
+def test_an_engine_that_maps_users_builds_in_a_network_of_its_own(
+    node: Node, hosts: str, security: list[str], shared: bool
+) -> None:
+    node.security = security
+    image.run(ImageOptions(inventory=hosts))
+    builds = [words for words in node.streamed if "build" in words]
+    assert builds and all(("--network=host" in words) == shared for words in builds)
 
 
 def test_requirements_are_a_layer_of_their_own(node: Node, hosts: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pytest
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.image import look, names, prune, undo
-from ansible.module_utils.ringmaster.image.engine import Engine, InUseError
+from ansible.module_utils.ringmaster.image.engine import Engine, InUseError, command
 from ansible.module_utils.ringmaster.image.names import canonical, find_image, record
 
 ID = "sha256:" + "a" * 64
@@ -167,3 +167,19 @@ def test_only_the_image_before_the_last_is_kept(fake: FakeEngine, engine: Engine
     prune.forget_old(manifest, engine, "now")
     assert set(fake.images) == {"theirs:1", "used:1", "before:1", "before@sha256:x", "now:1"}
     assert [entry["name"] for entry in manifest.entries] == ["used:1", "before:1", "before@sha256:x", "now:1"]
+
+
+def test_a_users_logins_count_and_not_the_engine_that_the_user_has_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `docker context use` chooses is in the same file as the logins."""
+    (tmp_path / ".docker").mkdir()
+    (tmp_path / ".docker" / "config.json").write_text('{"currentContext": "rootless"}')
+    (tmp_path / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
+    words, environment = command(str(tmp_path), "pull", "x")
+    assert words == [str(tmp_path / "docker"), "pull", "x"]
+    assert environment["DOCKER_CONFIG"] == str(tmp_path / ".docker")
+    assert environment["DOCKER_HOST"] == "unix:///run/docker.sock"

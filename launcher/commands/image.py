@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.terminal import visible
 from launcher.commands import provision
 from launcher.commands.inventory import Inventory, open_cluster
 from launcher.image import base_image, content, prune
@@ -121,7 +122,7 @@ def _provide(builder: Builder, wanted: Wanted) -> _Image:
     if not builder.has(layers):
         _check_room(builder, _FIRST_GB)
         what = f"{builder.remote.name} builds on {base.shown}; this first build installs PyTorch and takes minutes"
-        print(f"ringmaster: {what}", flush=True)
+        print(f"ringmaster: {visible(what)}", flush=True)
         builder.build("packages", layers, context, arguments=arguments, labels={})
         _prune_cache(builder)
     if wanted.requirements is not None:

@@ -13,6 +13,7 @@ from typing import IO
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
+from launcher.base.terminal import visible
 from launcher.image import content
 from launcher.image.builder import Builder
 from launcher.image.buildkit_output import Steps
@@ -51,7 +52,7 @@ def provide(builder: Builder, wanted: str) -> Base:
     try:
         return _pull(builder, _DEFAULT)
     except RingmasterError as error:
-        print(f"ringmaster: {error}; making one here instead, with mmdebstrap", flush=True)
+        print(f"ringmaster: {visible(str(error))}; making one here instead, with mmdebstrap", flush=True)
         _make(builder, own_tag, str(error))
     base = _find(builder, own_tag, _OURS)
     assert base, "the engine has said that it imported it"

@@ -34,6 +34,8 @@ class Node:
         self.images = SimpleNamespace(get=self.get, remove=self.known.pop)
         self.api = SimpleNamespace(images=list)
         self.interrupted = False
+        self.digests: list[str] | None = None
+        """Those of the base, in the registries it was pulled from or pushed to."""
 
     def engine(self) -> "Node":
         return self
@@ -48,7 +50,8 @@ class Node:
         name = name.removeprefix("id of ")
         if name not in self.known:
             raise ImageNotFound(name)
-        return SimpleNamespace(id=f"id of {name}", labels=self.known[name], attrs={"RepoDigests": [f"x@sha256:{name}"]})
+        digests = [f"x@sha256:{name}"] if self.digests is None else self.digests
+        return SimpleNamespace(id=f"id of {name}", labels=self.known[name], attrs={"RepoDigests": digests})
 
     def run(self, words: Sequence[str], *, limit_s: float | None = 60) -> Finished:
         self.ran.append(list(words))
@@ -132,6 +135,32 @@ def test_an_image_is_built_recorded_and_delivered_and_then_unchanged(
     assert image.run(ImageOptions(inventory=hosts)) == ExitCode.SUCCEEDED
     assert node.built == ["packages", "image"] and record.read_text() == before
     assert "unchanged" in capsys.readouterr().out
+
+
+def test_a_base_whose_name_has_moved_is_told_with_the_way_back(
+    node: Node, hosts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    then, now = (f"sha256:{digit * 64}" for digit in "12")
+    for digest in (then, then, now):
+        node.digests = [f"127.0.0.1:5870/mine@sha256:{'3' * 64}", f"localhost:5000/debian@{digest}"]
+        node.known = {name: labels for name, labels in node.known.items() if not name.startswith(content.TRAIN)}
+        capsys.readouterr()
+        assert image.run(ImageOptions(inventory=hosts, base="localhost:5000/debian:12")) == ExitCode.SUCCEEDED
+        said = capsys.readouterr().out
+        assert ("has another digest" in said) is (digest == now)
+    assert (
+        f"localhost:5000/debian:12 has another digest ({now}) than at the last build ({then}); "
+        f"BASE=localhost:5000/debian@{then} builds on that one again\n"
+    ) in said
+
+
+@pytest.mark.parametrize(
+    "base", ["debian", "debian@sha256:" + "1" * 64, "localhost:5000/a/debian:12@sha256:" + "1" * 64]
+)
+def test_a_base_may_be_named_by_its_digest(node: Node, hosts: str, base: str) -> None:
+    image.run(ImageOptions(inventory=hosts, base=base))
+    assert f"--build-arg=BASE={base}" in node.streamed[1]
+    assert ["docker", "pull", base] in node.streamed
 
 
 def test_requirements_are_a_layer_of_their_own(node: Node, hosts: str, tmp_path: Path) -> None:

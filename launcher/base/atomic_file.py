@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +23,8 @@ def write(path: Path, text: str) -> None:
 def replacing(path: Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """Give a new file that replaces the one at `path` once the block ends well; its mode lets everybody read it.
 
+    Its content is on the disk before it gets the name, so that no power cut leaves an empty file there.
+
     Raises:
         OSError: the file can't be written; what was there is unchanged.
     """
@@ -30,11 +32,24 @@ def replacing(path: Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         Path(part).chmod(mode)
         Path(part).replace(path)
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise
+    with suppress(OSError):  # some network file systems can't; the file is there all the same
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the folder's names are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from launcher.base.terminal import in_one_line
+
 _COLOURS = {"ok": 32, "changed": 33, "down": 31, "denied": 31, "failed": 31, "refused": 31, "unreachable": 31}
 
 
@@ -32,6 +34,15 @@ def show(rows: Sequence[Row]) -> None:
 
 def lines(rows: Sequence[Row], *, coloured: bool = False) -> list[str]:
     """Return the table's lines."""
+    rows = [
+        Row(
+            name=in_one_line(row.name),
+            address=in_one_line(row.address),
+            state=in_one_line(row.state),
+            why=in_one_line(row.why.strip()),
+        )
+        for row in rows
+    ]
     names, addresses, states = (
         max((len(str(getattr(row, column))) for row in rows), default=0) for column in ("name", "address", "state")
     )

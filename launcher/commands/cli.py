@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import NoReturn, cast
 
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
-from launcher.base.terminal import mute
+from launcher.base.terminal import mute, visible
 
 
 def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
@@ -56,4 +56,4 @@ def _report(error: BaseException, message: str, debug: bool) -> None:
         traceback.print_exception(error)
     with suppress(OSError, ValueError):
         sys.stdout.flush()
-    print(f"ringmaster: {message}", file=sys.stderr, flush=True)
+    print(f"ringmaster: {visible(message)}", file=sys.stderr, flush=True)

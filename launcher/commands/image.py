@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.terminal import visible
 from launcher.commands import provision
 from launcher.commands.asking import SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_cluster
@@ -70,7 +71,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
     with connected((first,), inventory.pins) as remotes:
         builder = Builder(remotes[first.name])
         try:
-            image = _provide(builder, wanted)
+            image = _provide(builder, wanted, image_record.read_base(record))
         except KeyboardInterrupt as error:
             raise RingmasterError(
                 "stopped; no image was recorded, and the next `make image` continues from what was built so far",
@@ -116,16 +117,22 @@ def _refuse_another(inventory: Inventory) -> None:
         )
 
 
-def _provide(builder: Builder, wanted: Wanted) -> _Image:
-    """Return the image, after building those of its layers that are not on the node."""
+def _provide(builder: Builder, wanted: Wanted, last_base: tuple[str, str]) -> _Image:
+    """Return the image, after building those of its layers that are not on the node.
+
+    Args:
+        last_base: the name and the digest of the base that the last image was built on.
+    """
     base = base_image.provide(builder, wanted.base)
+    if moved := base.moved(*last_base):
+        print(f"ringmaster: {visible(moved)}", flush=True)
     context = content.context(wanted)
     layers = content.packages_tag(wanted, base.id)
     arguments = {"BASE": base.name, "LOCK": wanted.lock}
     if not builder.has(layers):
         _check_room(builder, _FIRST_GB)
         what = f"{builder.remote.name} builds on {base.shown}; this first build installs PyTorch and takes minutes"
-        print(f"ringmaster: {what}", flush=True)
+        print(f"ringmaster: {visible(what)}", flush=True)
         builder.build("packages", layers, context, arguments=arguments, labels={})
         _prune_cache(builder)
     if wanted.requirements is not None:

@@ -12,6 +12,7 @@ from launcher.base.atomic_file import write_json
 from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
+from launcher.base.terminal import in_one_line, visible
 from launcher.cluster.found_jobs import FoundJob, choose_job, find_jobs, plan_of
 from launcher.cluster.job import ClusterJob
 from launcher.cluster.teardown import prove_gone
@@ -71,6 +72,7 @@ def status(options: Options) -> int:
         print(f"no job {'of that name ' if options.name else ''}on {', '.join(reached.remotes)}")
         return ExitCode.SUCCEEDED
     rows = [("job", "state", "age", "step", "nodes"), *(_row(job) for job in jobs)]
+    rows = [tuple(map(in_one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:  # one line each, however long: users copy names from here into NAME=
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -185,7 +187,7 @@ def _stop(job: FoundJob, reached: Reached) -> tuple[str, set[str]]:
         plan, remotes = plan_of(job, reached.remotes)
         _refuse_strangers(job, remotes)
     except RingmasterError as error:  # without its plan, the job can't be asked to stop: prove_gone ends it
-        print(f"ringmaster: {error}")
+        print(f"ringmaster: {visible(str(error))}")
         return job.state, set()
     started_at = time.time() - (job.age_s or 0.0)
     folder = _folder(plan)

@@ -9,6 +9,7 @@ from functools import partial
 
 from launcher.base import timings
 from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError, StoppedError
+from launcher.base.terminal import visible
 from launcher.base.values import switch
 from launcher.commands import dry_run
 from launcher.commands.inventory import Inventory, open_inventory
@@ -91,7 +92,7 @@ def _site(inventory: Inventory, hosts: Sequence[Host]) -> Iterator[Site]:
 
 
 def _say(text: str) -> None:
-    print(f"ringmaster: {text}", flush=True)
+    print(f"ringmaster: {visible(text)}", flush=True)
 
 
 def _planned(options: TrainOptions, request: Request, site: Site, source: Checkpoint | None) -> tuple[Plan, JobFolder]:

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
+from launcher.base.terminal import visible
 from launcher.image import content
 from launcher.image.builder import Builder
 from launcher.image.buildkit_output import Steps
@@ -35,6 +36,13 @@ class Base:
     digest: str = ""
     """Its digest in a registry; empty if it never was in one."""
 
+    def moved(self, name: str, digest: str) -> str:
+        """Return in one line that its name meant something else when `digest` was recorded; else nothing."""
+        if self.shown != name or not digest or digest in (self.digest, self.id):
+            return ""
+        again = f"; BASE={_repository(name)}@{digest} builds on that one again" if self.digest else ""
+        return f"{name} has another digest ({self.digest or self.id}) than at the last build ({digest}){again}"
+
 
 def provide(builder: Builder, wanted: str) -> Base:
     """Return the base, on the builder: one that is already there, else one that can be pulled, else one we make.
@@ -51,7 +59,7 @@ def provide(builder: Builder, wanted: str) -> Base:
     try:
         return _pull(builder, _DEFAULT)
     except RingmasterError as error:
-        print(f"ringmaster: {error}; making one here instead, with mmdebstrap", flush=True)
+        print(f"ringmaster: {visible(str(error))}; making one here instead, with mmdebstrap", flush=True)
         _make(builder, own_tag, str(error))
     base = _find(builder, own_tag, _OURS)
     assert base, "the engine has said that it imported it"
@@ -62,8 +70,22 @@ def _find(builder: Builder, name: str, shown: str) -> Base | None:
     known = builder.has(name)
     if not known:
         return None
-    digests = builder.engine.images.get(known).attrs.get("RepoDigests") or [""]
-    return Base(name=name, id=known, shown=shown, digest=digests[0].partition("@")[2])
+    digests = builder.engine.images.get(known).attrs.get("RepoDigests") or []
+    return Base(name=name, id=known, shown=shown, digest=_digest(name, digests))
+
+
+def _digest(name: str, digests: Sequence[str]) -> str:
+    """Return the image's digest in the repository that it was asked from; it may have been pushed to others since."""
+    pairs = [each.partition("@")[::2] for each in digests]
+    return next(
+        (digest for repository, digest in pairs if repository == _repository(name)), pairs[0][1] if pairs else ""
+    )
+
+
+def _repository(name: str) -> str:
+    """Return an image's name without tag and digest."""
+    path = name.partition("@")[0]
+    return path.rpartition(":")[0] if ":" in path.rpartition("/")[2] else path
 
 
 def _pull(builder: Builder, name: str) -> Base:

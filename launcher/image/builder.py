@@ -12,6 +12,7 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.terminal import visible
 from launcher.image.buildkit_output import Steps
 from launcher.ssh.connection import Finished, Remote
 
@@ -84,7 +85,7 @@ class Builder:
         words += [f"--label={key}={value}" for key, value in labels.items()]
         steps = Steps()
         if self.follow([*words, "-"], context, steps):
-            print("\n".join(f"    {line}" for line in steps.last), flush=True)
+            print("\n".join(f"    {visible(line)}" for line in steps.last), flush=True)
             raise self.failed("building the image failed; see its last lines above")
 
     def follow(self, words: Sequence[str], stdin: bytes | Iterable[bytes], steps: Steps) -> int:
@@ -183,4 +184,4 @@ class _Shown:
     def _say(self, line: str) -> None:
         self._shown_at = time.monotonic()
         with suppress(OSError, ValueError):  # that nobody reads it any more is no reason to stop
-            print(line, flush=True, file=sys.stdout)
+            print(visible(line), flush=True, file=sys.stdout)

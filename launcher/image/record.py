@@ -34,6 +34,16 @@ def read_lenient(path: Path) -> str:
         return ""
 
 
+def read_base(path: Path) -> tuple[str, str]:
+    """Return the name and the digest of the base that the recorded image was built on; empty where that isn't known."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return "", ""
+    values = content if isinstance(content, dict) else {}
+    return str(values.get("base") or ""), str(values.get("base_digest") or "")
+
+
 def read_strict(path: Path) -> str:
     """Return the recorded image; empty only where there is no record.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
+from launcher.base.terminal import visible
 from launcher.inventory.hosts import Host
 from launcher.ssh import known_hosts, refusals
 from launcher.ssh.known_hosts import Key, Route, pinning_options
@@ -139,10 +140,10 @@ def _explain_changed(routes: Mapping[str, Route], answers: Mapping[str, Answer])
         pinned = known_hosts.known(route)
         offered = re.search(r"SHA256:\S+", answer.stderr)
         new = offered[0].rstrip(".") if offered else _listed(known_hosts.scan({name: route})[name])
-        print(f"ringmaster: {name} ({route.name}): {answer.reason}")
+        print(f"ringmaster: {name} ({route.name}): {visible(answer.reason)}")
         for file, line, key in pinned:
             print(f"  pinned   {key.fingerprint}  {key.kind}  {file}:{line}")
-        print(f"  shown    {new}")
+        print(f"  shown    {visible(new)}")
         print("  Either the machine was installed anew, or someone stands between you and it. Compare with its console")
         print("  (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub); only if it is the same, forget the old one:")
         for file in dict.fromkeys(file for file, _, _ in pinned):

@@ -31,6 +31,7 @@ description:
 """
 
 _LONGEST = 400
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _UNREACHABLE = (
     (r"HOST IDENTIFICATION HAS CHANGED", "its host key is not the pinned one: never accept that unseen"),
     (r"host key is known|Host key verification failed", "its host key is not known; make provision asks about it"),
@@ -185,5 +186,6 @@ def unreachable(message: str) -> str:
 def short(text: str) -> str:
     """Return the first line that isn't empty; of a very long one, its beginning and its end."""
     line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
+    line = _CONTROLS.sub(lambda found: repr(found[0])[1:-1], line)  # a node's words must not steer the terminal
     half = _LONGEST // 2  # its beginning says what is wrong, its end has the remedy
     return line if len(line) <= _LONGEST else f"{line[:half]} … {line[-half:]}"

@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher.base.errors import StoppedError
+from launcher.base.terminal import in_one_line, visible
 from launcher.follow.cause.failure import Failure
 from launcher.follow.incidents import TOLD_TO_GO
 from launcher.follow.progress import Progress
@@ -99,7 +100,7 @@ class Screen:
         """Print versions, backend, and each node's address, ranks and devices."""
         plan = self._plan
         self._print(Text(f"ringmaster: job {plan.name}", style="bold"))
-        self._print(Text(f"  {versions}"))
+        self._print(Text(f"  {visible(versions)}"))
         ranks = "rank" if plan.world_size == 1 else "ranks"
         self._print(Text(f"  {len(plan.nodes)} node(s), {plan.world_size} {ranks}, backend {plan.backend}"))
         for node in plan.nodes:
@@ -107,16 +108,15 @@ class Screen:
             last = node.first_rank + node.ranks - 1
             span = f"rank {last}" if node.ranks == 1 else f"ranks {node.first_rank}-{last}"
             threads = node.environment["OMP_NUM_THREADS"]
-            self._print(
-                Text(f"  {node.name}: {node.address} ({node.interface}), {span}, {devices}, {threads} thread(s) a rank")
-            )
+            where = visible(f"{node.name}: {node.address} ({node.interface})")
+            self._print(Text(f"  {where}, {span}, {devices}, {threads} thread(s) a rank"))
         for note in plan.notes:
             self.note(note)
         self._draw_bar()
 
     def note(self, text: str) -> None:
         """Print a line of the launcher's own; on a terminal, rank's lines that keep it waiting are skipped."""
-        self._print(Text.assemble(("ringmaster: ", "bold"), text), urgent=True)
+        self._print(Text.assemble(("ringmaster: ", "bold"), visible(text)), urgent=True)
 
     def output(self, node: str, rank: int, lines: Sequence[bytes]) -> None:
         """Print lines that a rank printed, behind the rank's label."""
@@ -142,14 +142,14 @@ class Screen:
     def failure(self, failure: Failure, logs: str) -> None:
         """Print the failure's box: who failed, why, the last lines, what to do."""
         self._end_bar()
-        title = f"FAILED: {_culprit(failure)}"
-        body = Text.assemble((failure.reason, "bold"))
+        title = f"FAILED: {visible(_culprit(failure))}"
+        body = Text.assemble((visible(failure.reason), "bold"))
         if failure.exit_code is not None:
             body.append(f"\nexit code {failure.exit_code}" + (f" ({failure.signal})" if failure.signal else ""))
         if failure.log_tail:
-            body.append("\n\n" + "\n".join(failure.log_tail) + "\n", "dim")
+            body.append("\n\n" + "\n".join(map(visible, failure.log_tail)) + "\n", "dim")
         if failure.hint:
-            body.append(f"\nhint: {failure.hint}", "yellow")
+            body.append(f"\nhint: {visible(failure.hint)}", "yellow")
         if failure.log_tail:
             body.append(f"\nall of {'the' if _unproven(failure) else 'its'} output: {logs}")
         if self._terminal:
@@ -163,7 +163,7 @@ class Screen:
         self._end_bar()
         table = Table(show_header=False, box=None, padding=(0, 2))
         for name, text in _rows(summary):
-            table.add_row(name, text)
+            table.add_row(name, in_one_line(text))
         table.add_row("report", report)
         self._print(table)
 

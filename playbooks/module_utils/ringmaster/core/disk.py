@@ -57,12 +57,15 @@ def write(path: str, text: str, *, mode: int, uid: int, gid: int) -> None:
 def replacing(path: str, part: str) -> Iterator[str]:
     """Give `part` to write a file at, which becomes `path` in one step once it is whole and on the disk.
 
+    Its name there is on the disk, too, when this ends: what relies on the file may begin.
+
     Where writing it fails, `path` stays as it is and nothing is left at `part`; only a killed process leaves it there.
     """
     try:
         yield part
         flush(part)
         os.replace(part, path)
+        flush(os.path.dirname(os.path.abspath(path)))
     except BaseException:
         if os.path.lexists(part):
             os.unlink(part)

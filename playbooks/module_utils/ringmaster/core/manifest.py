@@ -13,7 +13,7 @@ import pwd
 import time
 from typing import Any
 
-from ansible.module_utils.ringmaster.core.disk import replacing
+from ansible.module_utils.ringmaster.core.disk import flush, replacing
 
 STATE_FOLDER = "/var/lib/ringmaster"
 MANIFEST = STATE_FOLDER + "/manifest.json"
@@ -77,12 +77,14 @@ class Manifest:
             for path in (self.path, self.path + ".part"):
                 if os.path.exists(path):
                     os.unlink(path)
+                    flush(folder)
             if os.path.isdir(folder) and not os.listdir(folder):
                 os.rmdir(folder)
             return
         if not os.path.isdir(folder):
             os.makedirs(folder)
             os.chmod(folder, _FOLDER_MODE)
+            flush(os.path.dirname(folder))
         with replacing(self.path, self.path + ".part") as part:
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stored:

@@ -46,6 +46,11 @@ def test_done(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (RingmasterError("node1: no"), 2, "ringmaster: node1: no\n"),
         (RingmasterError("no", exit_code=ExitCode.CLUSTER), 4, "ringmaster: no\n"),
+        (
+            RingmasterError("node1: \x1b]0;it says\x07 \x9b2Jno"),
+            2,
+            "ringmaster: node1: \\x1b]0;it says\\x07 \\x9b2Jno\n",
+        ),
         (StoppedError(), 143, "ringmaster: stopped before anything was started\n"),
         (KeyboardInterrupt(), 130, "ringmaster: stopped before anything was started\n"),
         (ZeroDivisionError("oh"), 1, "ringmaster: a mistake in Ringmaster: ZeroDivisionError: oh"),

@@ -36,6 +36,8 @@ class Node:
         self.api = SimpleNamespace(images=list)
         self.interrupted = False
         self.security = ["name=seccomp,profile=default"]
+        self.digests: list[str] | None = None
+        """Those of the base, in the registries it was pulled from or pushed to."""
 
     def engine(self) -> "Node":
         return self
@@ -50,7 +52,8 @@ class Node:
         name = name.removeprefix("id of ")
         if name not in self.known:
             raise ImageNotFound(name)
-        return SimpleNamespace(id=f"id of {name}", labels=self.known[name], attrs={"RepoDigests": [f"x@sha256:{name}"]})
+        digests = [f"x@sha256:{name}"] if self.digests is None else self.digests
+        return SimpleNamespace(id=f"id of {name}", labels=self.known[name], attrs={"RepoDigests": digests})
 
     def run(self, words: Sequence[str], *, limit_s: float | None = 60) -> Finished:
         self.ran.append(list(words))
@@ -147,6 +150,32 @@ def test_an_engine_that_maps_users_builds_in_a_network_of_its_own(
     image.run(ImageOptions(inventory=hosts))
     builds = [words for words in node.streamed if "build" in words]
     assert builds and all(("--network=host" in words) == shared for words in builds)
+
+
+def test_a_base_whose_name_has_moved_is_told_with_the_way_back(
+    node: Node, hosts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    then, now = (f"sha256:{digit * 64}" for digit in "12")
+    for digest in (then, then, now):
+        node.digests = [f"127.0.0.1:5870/mine@sha256:{'3' * 64}", f"localhost:5000/debian@{digest}"]
+        node.known = {name: labels for name, labels in node.known.items() if not name.startswith(content.TRAIN)}
+        capsys.readouterr()
+        assert image.run(ImageOptions(inventory=hosts, base="localhost:5000/debian:12")) == ExitCode.SUCCEEDED
+        said = capsys.readouterr().out
+        assert ("has another digest" in said) is (digest == now)
+    assert (
+        f"localhost:5000/debian:12 has another digest ({now}) than at the last build ({then}); "
+        f"BASE=localhost:5000/debian@{then} builds on that one again\n"
+    ) in said
+
+
+@pytest.mark.parametrize(
+    "base", ["debian", "debian@sha256:" + "1" * 64, "localhost:5000/a/debian:12@sha256:" + "1" * 64]
+)
+def test_a_base_may_be_named_by_its_digest(node: Node, hosts: str, base: str) -> None:
+    image.run(ImageOptions(inventory=hosts, base=base))
+    assert f"--build-arg=BASE={base}" in node.streamed[1]
+    assert ["docker", "pull", base] in node.streamed
 
 
 def test_requirements_are_a_layer_of_their_own(node: Node, hosts: str, tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ class TestStatus:
         assert shown.endswith(" node1"), "the node that knows the job"
         assert not cluster.remotes["node2"].alive, "its connection is not kept"
 
+    def test_what_a_node_says_of_its_engine_does_not_steer_the_terminal(
+        self, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cluster.remotes["node2"].engine_fails = RingmasterError("node2: \x1b[2J\x1b]0;all is well\x07")
+        assert jobs.status(Options()) == ExitCode.SUCCEEDED
+        assert r"\x1b[2J\x1b]0;all is well\x07" in capsys.readouterr().out
+
     def test_an_unknown_name(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         assert jobs.status(Options(name="other")) == ExitCode.SUCCEEDED
         assert words(capsys) == "no job of that name on node1, node2"

@@ -23,6 +23,16 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("content", [*BROKEN, None, b"base: [1"])
+def test_a_record_that_is_broken_or_older_names_no_base(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "image.yml"
+    if content is not None:
+        path.write_bytes(content)
+    assert record.read_base(path) == ("", "")
+    record.write(path, {REFERENCE: MINE, "base": "debian:12", "base_digest": "sha256:1"})
+    assert record.read_base(path) == ("debian:12", "sha256:1")
+
+
 def hosts(*settings: dict[str, Any]) -> list[Host]:
     return [Host(name=f"node{number}", address=str(number), settings=each) for number, each in enumerate(settings, 1)]
 

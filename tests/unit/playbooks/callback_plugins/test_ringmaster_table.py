@@ -148,6 +148,10 @@ def test_the_line_that_says_most(result: dict[str, Any], line: str) -> None:
     assert table.failure(result) == line
 
 
+def test_a_nodes_words_do_not_steer_the_terminal() -> None:
+    assert table.short("\x1b]0;fine\x07 \x9b2J\tso") == r"\x1b]0;fine\x07 \x9b2J so"
+
+
 def test_lines_are_short() -> None:
     assert table.short("\n  first \t line\nsecond") == "first line"
     long = table.short("what it is " + "x" * 999 + " how to mend it")

@@ -2,9 +2,11 @@
 
 import os
 import pty
+import re
 import signal
 import sys
 import threading
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from launcher.follow.cause.failure import Failure
+from launcher.follow.incidents import TOLD_TO_GO
 from launcher.follow.progress import Progress
 from launcher.follow.show import screen as module
 from launcher.follow.show.screen import Screen
@@ -93,6 +96,26 @@ def test_colours_a_live_line_and_a_box_on_a_terminal(monkeypatch: pytest.MonkeyP
     assert "\x1b[2J" not in out, "escapes that would move the cursor are dropped"
     assert "╭" in out and "FAILED: node2 rank 1" in out and "[red]boom" in out
     assert out.rindex("\r\x1b[2K") < out.index("╭"), "the live line is gone when the box is shown"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_words_from_nodes_do_not_steer_the_terminal(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    bad = "\x1b]52;c;aGk=\x07\x1b[2J\x9b2J\r"
+    failure = Failure(
+        node=f"node2{bad}", rank=1, exit_code=1, signal=None, reason=f"{bad}boom", log_tail=(f"a{bad}", "b"),
+        hint=f"fix{bad} it",
+    )  # fmt: skip
+    incidents = [{"kind": TOLD_TO_GO, "node": f"node1{bad}"}]
+    figures = dict.fromkeys(("test_accuracy", "epochs", "images_per_s", "first_step_s", "wall_s"))
+    with standard_output(monkeypatch, terminal=terminal) as reader, Screen(plan_for(facts(2))) as screen:
+        screen.banner(f"torch{bad} 2.15.0")
+        screen.note(f"node1: {bad}no room")
+        screen.failure(failure, "logs")
+        screen.result({"state": "stopped", "incidents": incidents, "checkpoint": f"{bad}x", **figures}, "report")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", reader.shown.decode()).replace("\r\n", "\n").replace("\r\x1b[2K", "")
+    assert not [each for each in shown if unicodedata.category(each) == "Cc" and each != "\n"]
+    assert shown.replace("\n", "").count(r"52;c;aGk=") == 8
 
 
 def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:

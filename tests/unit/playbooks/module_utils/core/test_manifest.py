@@ -1,15 +1,18 @@
 """The journal of what was changed on a node."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.ringmaster.core import disk
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 
 from launcher.base.paths import ROOT
+from tests.support.disk_calls import disk_calls
 
 PLAYBOOKS = ROOT / "playbooks"
 
@@ -24,6 +27,26 @@ def test_it_is_on_the_disk_before_the_change_and_the_first_note_stays(path: Path
     Manifest(str(path)).note("a", "file", "/x", before="something later")
     assert json.loads(path.read_text())["entries"] == [{"role": "a", "kind": "file", "name": "/x", "before": None}]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_power_cut_leaves_no_change_without_its_note(path: Path) -> None:
+    manifest = Manifest(str(path))
+    with disk_calls(path.parent.parent) as calls:
+        entry = manifest.note("a", "file", "/x")
+        assert calls == ["fsync .", "fsync state/manifest.json.part", "replace state/manifest.json", "fsync state"]
+        calls.clear()
+        manifest.note("a", "file", "/y")
+        assert calls == ["fsync state/manifest.json.part", "replace state/manifest.json", "fsync state"]
+        manifest.remove(entry)
+        calls.clear()
+        manifest.remove(manifest.entries[0])
+    assert calls == ["unlink state/manifest.json", "fsync state"]
+
+
+def test_a_file_of_the_systems_is_on_the_disk_before_and_after_it_gets_its_name(tmp_path: Path) -> None:
+    with disk_calls(tmp_path) as calls:
+        disk.write(str(tmp_path / "file"), "text", mode=0o640, uid=os.geteuid(), gid=os.getegid())
+    assert calls == ["fsync .file.ringmaster", "replace file", "fsync ."]
 
 
 def test_the_newest_is_taken_back_first(path: Path) -> None:

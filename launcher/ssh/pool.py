@@ -14,7 +14,6 @@ from launcher.base.node_table import Row
 from launcher.inventory.hosts import Host
 from launcher.ssh.connection import LostError, Remote, Trouble
 from launcher.ssh.dial import dial
-from launcher.ssh.login import logins
 from launcher.ssh.refusals import RefusedError, State
 
 T = TypeVar("T")
@@ -62,11 +61,10 @@ def open_all(hosts: Sequence[Host], pins: Path) -> tuple[dict[str, Remote], dict
     local = [host.name for host in hosts if not host.ssh.over_ssh]
     if local:
         raise RingmasterError(f"{', '.join(local)}: containers are started over SSH; remove ansible_connection")
-    login_of = logins(hosts, pins)
     opened: dict[str, Remote] = {}
     failed: dict[str, Row] = {}
     with ThreadPoolExecutor(max_workers=min(32, len(hosts))) as pool:
-        attempts = {host.name: pool.submit(dial, host, login_of[host.name]) for host in hosts}
+        attempts = {host.name: pool.submit(dial, host, pins) for host in hosts}
     for host in hosts:
         try:
             opened[host.name] = attempts[host.name].result()

@@ -1,4 +1,4 @@
-"""Why a node can't be used: what a refusal means and how to fix it, in the same words for OpenSSH and for Fabric."""
+"""Why a node can't be used: what a refusal means and how to fix it, in words of our own for those of OpenSSH."""
 
 import re
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
 PINNING = "make provision shows it, asks, and pins it"
 TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
 _NO_KEY = "no key was accepted for user {1}; see ansible_user and its keys (ssh-add for one with a passphrase)"
+_WRONG_OPTION = r"(?m)^((?:command-line|\S.*:|\S.* )\s*line \d+: (?:Bad|Missing|Unsupported|no argument|keyword) ?.*)$"
 _PATTERNS: tuple[tuple[str, State, str], ...] = (
     # In this order: the first that fits is the cause, and what follows is its consequence.
+    (_WRONG_OPTION, State.DENIED, "ssh refuses its options: {1}; fix ansible_ssh_common_args"),
     (r"Could not resolve hostname (\S+):", State.DOWN, "the name {1} is not known here; set ansible_host"),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", State.CHANGED, KEY_CHANGED),
     (r"REVOKED HOST KEY", State.CHANGED, "its host key is marked as revoked"),
     (r"No \S+ host key is known for", State.UNKNOWN, KEY_UNKNOWN),
-    # Paramiko's words; it may also not know the kind of the pinned key.
-    (r"not found in known_hosts", State.UNKNOWN, "it shows a host key of a kind not pinned; make provision explains"),
     (r"Host key verification failed", State.UNKNOWN, "a host key on the way to it is not known"),
     (r"timed out", State.DOWN, TIMED_OUT),
     (r"Connection refused", State.DOWN, "connection refused; is sshd running, and on this port?"),

@@ -1,11 +1,13 @@
 """Tries whether hosts let us in, with OpenSSH as Ansible uses it."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.base.parallel import Done, run_all
 from launcher.inventory.hosts import Host
 from launcher.ssh import refusals
+from launcher.ssh.admission import admit
 from launcher.ssh.refusals import Refusal, State
 
 CONNECT_S = 10
@@ -35,14 +37,18 @@ class Answer:
 
 
 def try_all(hosts: Sequence[Host], options: Mapping[str, Sequence[str]]) -> dict[str, Answer]:
-    """Log in to every host at once, with strict checking and without asking anything.
+    """Log in to every host, with strict checking and without asking anything.
 
     Args:
         options: ssh's options for each host, by its name, in addition to those of the try itself.
     """
-    commands = [("ssh", *_TRY_OPTIONS, *options[host.name], "--", host.address, "true") for host in hosts]
-    answers = run_all(commands, limit_s=LIMIT_S)
-    return {host.name: _trust_password(host, judge(done)) for host, done in zip(hosts, answers, strict=True)}
+
+    def attempt(host: Host, over: threading.Event) -> Answer:
+        command = ("ssh", *_TRY_OPTIONS, *options[host.name], "--", host.address, "true")
+        return _trust_password(host, judge(*run_all([command], limit_s=LIMIT_S, over=over)))
+
+    answers = admit(hosts, attempt, lambda answer: answer.reason == refusals.TURNED_AWAY)
+    return {host.name: answer for host, answer in zip(hosts, answers, strict=True)}
 
 
 def judge(done: Done) -> Answer:

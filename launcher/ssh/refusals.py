@@ -36,6 +36,11 @@ KEY_CHANGED = "its host key is not the pinned one"
 KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
 PINNING = "make provision shows it, asks, and pins it"
 TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
+TURNED_AWAY = (
+    "sshd closed the connection before the login, again and again: too many logins at once (MaxStartups), or it blocks "
+    "this address for a while (PerSourcePenalties, fail2ban)"
+)
+"""The refusal that is worth another attempt."""
 _NO_KEY = "no key was accepted for user {1}; see ansible_user and its keys (ssh-add for one with a passphrase)"
 _WRONG_OPTION = r"(?m)^((?:command-line|\S.*:|\S.* )\s*line \d+: (?:Bad|Missing|Unsupported|no argument|keyword) ?.*)$"
 _PATTERNS: tuple[tuple[str, State, str], ...] = (
@@ -54,7 +59,8 @@ _PATTERNS: tuple[tuple[str, State, str], ...] = (
     (r"Too many authentication failures", State.DENIED, "too many keys tried; set ansible_ssh_private_key_file"),
     (r"(?m)^(\S+?)@\S+: Permission denied", State.DENIED, _NO_KEY),
     (r"(?m)^Permission denied", State.DENIED, _NO_KEY.replace(" for user {1}", "")),
-    (r"Connection (?:closed|reset)|kex_exchange_identification", State.DOWN, "sshd closed the connection at once"),
+    (r"Connection (?:closed|reset)|Not allowed at this time|Exceeded MaxStartups", State.DOWN, TURNED_AWAY),
+    (r"kex_exchange_identification", State.DOWN, "what answers there doesn't speak SSH; is this sshd's port?"),
 )
 
 

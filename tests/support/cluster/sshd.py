@@ -45,6 +45,8 @@ class Sshd(paramiko.ServerInterface):
         """The user's login shell."""
         self.sessions = 1000
         """How many may still be opened; sshd's MaxSessions counts those of one connection that are open."""
+        self.turns_away = 0
+        """How many connections are still closed before anything is said, as MaxStartups does."""
         self.taken = threading.Event()
         """Whether a connection was taken."""
         self._dumb = dumb
@@ -65,6 +67,10 @@ class Sshd(paramiko.ServerInterface):
             except OSError:  # stopped
                 return
             self.taken.set()
+            if self.turns_away > 0:
+                self.turns_away -= 1
+                taken.close()
+                continue
             if self._dumb:
                 self._silent.append(taken)
                 continue

@@ -2,11 +2,14 @@
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+_TICK_S = 0.2
+"""How often somebody looks whether the ends are still waited for."""
 _REST_S = 1.0
 """How long the last words of a program that was killed are waited for."""
 
@@ -21,10 +24,13 @@ class Done:
     err: str
 
 
-def run_all(commands: Sequence[Sequence[str]], *, limit_s: float) -> list[Done]:
+def run_all(commands: Sequence[Sequence[str]], *, limit_s: float, over: threading.Event | None = None) -> list[Done]:
     """Run all `commands` at once, for `limit_s` seconds at most; return their ends in the commands' order.
 
     The programs have no input and no terminal: one that wants to ask the user something fails instead.
+
+    Args:
+        over: set by another thread when nobody waits for the ends any longer: all that run are killed.
     """
     running: list[subprocess.Popen[bytes]] = []
     try:
@@ -40,16 +46,16 @@ def run_all(commands: Sequence[Sequence[str]], *, limit_s: float) -> list[Done]:
                 )
             )
         ends = time.monotonic() + limit_s
-        return [_wait(process, ends) for process in running]
+        return [_wait(process, ends, over or threading.Event()) for process in running]
     finally:
         for process in running:
             if process.poll() is None:
                 _kill(process)
 
 
-def _wait(process: "subprocess.Popen[bytes]", ends: float) -> Done:
+def _wait(process: "subprocess.Popen[bytes]", ends: float, over: threading.Event) -> Done:
     try:
-        out, err = process.communicate(timeout=max(0.0, ends - time.monotonic()))
+        out, err = _until_over(process, ends, over)
         code: int | None = process.returncode
     except subprocess.TimeoutExpired:
         code = process.poll()  # it may have ended while we waited for a slower one
@@ -57,6 +63,21 @@ def _wait(process: "subprocess.Popen[bytes]", ends: float) -> Done:
             _kill(process)
         out, err = _rest(process)
     return Done(code=code, out=out.decode(errors="replace"), err=err.decode(errors="replace"))
+
+
+def _until_over(process: "subprocess.Popen[bytes]", ends: float, over: threading.Event) -> tuple[bytes, bytes]:
+    """Return what a program has printed.
+
+    Raises:
+        subprocess.TimeoutExpired: it has not ended.
+    """
+    while True:
+        left_s = 0.0 if over.is_set() else max(0.0, ends - time.monotonic())
+        try:
+            return process.communicate(timeout=min(_TICK_S, left_s))
+        except subprocess.TimeoutExpired:
+            if left_s == 0.0:
+                raise
 
 
 def _rest(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:

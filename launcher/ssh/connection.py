@@ -11,13 +11,12 @@ import paramiko
 import requests
 import urllib3
 from docker.errors import DockerException
-from fabric import Connection
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
 from launcher.ssh import docker_transport, streams
+from launcher.ssh.master import Master
 from launcher.ssh.refusals import one_line
-from launcher.ssh.silence import SilenceWatch
 
 # We report broken connections ourselves, without paramiko's log lines and tracebacks.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -69,15 +68,15 @@ class LostError(RingmasterError):
 class Remote:
     """An open connection to one node."""
 
-    def __init__(self, host: Host, connection: Connection, port: int, watch: SilenceWatch | None = None) -> None:
+    def __init__(self, host: Host, transport: paramiko.Transport, master: Master) -> None:
         """Args:
-        watch: what ends the connection if the node dies without a word.
+        transport: opens channels over the connection that `master` holds.
         """
         self.host = host
-        self.port = port
-        """The port of its sshd."""
-        self._connection = connection
-        self._watch = watch
+        self.port = master.port
+        """The port of its sshd, as the node itself sees it."""
+        self._transport = transport
+        self._master = master
         self._engine: docker.DockerClient | None = None
         self._files = threading.local()
         self._lock = threading.Lock()
@@ -90,8 +89,7 @@ class Remote:
     @property
     def alive(self) -> bool:
         """Whether the connection is up, as far as this side knows."""
-        transport = self._connection.client.get_transport()
-        return transport is not None and transport.is_active()
+        return bool(self._transport.is_active())
 
     def run(
         self, words: Sequence[str], *, stdin: bytes | Iterable[bytes] = b"", limit_s: float | None = 60.0
@@ -129,7 +127,7 @@ class Remote:
         with self._lock:
             if self._engine is None:
                 try:
-                    self._engine = docker_transport.over(self._connection.client, timeout_s=_ENGINE_S)
+                    self._engine = docker_transport.over(self._transport, timeout_s=_ENGINE_S)
                 except (DockerException, OSError, paramiko.SSHException, EOFError) as error:
                     raise RingmasterError(
                         f"{self.name}: its Docker engine doesn't answer ({one_line(error)}); make provision installs "
@@ -145,11 +143,13 @@ class Remote:
             LostError: the connection broke.
         """
         if not self.alive:
-            raise self._lost("closed")
+            raise self._lost(EOFError("closed"))
         client: paramiko.SFTPClient | None = getattr(self._files, "client", None)
         if client is None:
             try:
-                client = self._connection.client.open_sftp()
+                client = paramiko.SFTPClient.from_transport(self._transport)
+                if client is None:
+                    raise EOFError("closed")
             except (OSError, EOFError, paramiko.SSHException) as error:
                 raise self._lost(error) from error
             client.get_channel().settimeout(_FILES_S)
@@ -158,14 +158,13 @@ class Remote:
 
     def close(self) -> None:
         """End the connection, and with it everything that runs over it."""
-        if self._watch is not None:
-            self._watch.stop()
         with suppress(Exception):
-            self._connection.client.close()
+            self._transport.close()
+        self._master.end()
 
-    def _lost(self, reason: object) -> LostError:
-        """Return the error for a connection that broke; that the node fell silent says more than what came of it."""
-        return LostError(self.name, (self._watch and self._watch.died) or reason)
+    def _lost(self, error: Exception) -> LostError:
+        """Return the error for a connection that broke; ssh's own words say more than what came of it here."""
+        return LostError(self.name, ("" if self.alive else self._master.why()) or error)
 
     def _run(
         self,
@@ -176,10 +175,7 @@ class Remote:
         limit_s: float | None,
     ) -> int:
         try:
-            transport = self._connection.client.get_transport()
-            if transport is None:
-                raise EOFError("closed")
-            channel = transport.open_session(timeout=_CHANNEL_S)
+            channel = self._transport.open_session(timeout=_CHANNEL_S)
             with channel:
                 return streams.run(channel, words, stdin, on_out=on_out, on_err=on_err, limit_s=limit_s)
         except (OSError, EOFError, paramiko.SSHException) as error:

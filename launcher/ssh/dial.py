@@ -1,86 +1,74 @@
-"""Opens one connection to a node, with Fabric, as OpenSSH would open it."""
+"""Opens one connection to a node: OpenSSH logs in, and channels are opened over its connection."""
 
-from contextlib import suppress
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import paramiko
-from fabric import Config, Connection
-from paramiko.ssh_exception import NoValidConnectionsError
 
 from launcher.inventory.hosts import Host
-from launcher.ssh import refusals
+from launcher.ssh import known_hosts, mux, refusals
 from launcher.ssh.connection import Remote
-from launcher.ssh.login import Login
-from launcher.ssh.reachability import CONNECT_S
+from launcher.ssh.known_hosts import pinning_options
+from launcher.ssh.master import Master, Patience
+from launcher.ssh.reachability import LIMIT_S, Answer, judge
 from launcher.ssh.refusals import Refusal, RefusedError, State
-from launcher.ssh.silence import Patience, SilenceWatch
 
 _PATIENCE = Patience()
+_LONGEST_PATH = 80
+"""A socket's path has 107 bytes at most, of which ssh takes 17 for itself while it makes the socket."""
 
 
-def dial(host: Host, login: Login) -> Remote:
-    """Open a connection to `host`; a host key that `login` doesn't trust is refused.
+def dial(host: Host, pins: Path, over: threading.Event | None = None) -> Remote:
+    """Open a connection to `host`; a host key that neither ssh nor `pins` knows is refused.
+
+    Args:
+        over: set when nobody waits for the connection any longer.
 
     Raises:
         RefusedError: the node is not reached, doesn't let us in, or shows a key that is not its own.
     """
-    address, port = login.route.address, login.route.port
-    if not login.keys:
-        reason = f"{refusals.KEY_UNKNOWN}; {refusals.PINNING}"
-        raise RefusedError(Refusal(state=State.UNKNOWN, reason=reason))
-    connection = Connection(
-        address,
-        user=login.user,
-        port=port,
-        config=Config(lazy=True),  # nothing of ~/.ssh/config: OpenSSH has read it already
-        gateway=login.proxy or None,
-        connect_timeout=CONNECT_S,
-        connect_kwargs={
-            "key_filename": list(login.key_files),
-            "allow_agent": login.use_agent,
-            "pkey": None if login.use_agent else _from_agent(login),
-            "look_for_keys": False,
-            "banner_timeout": CONNECT_S,
-            "auth_timeout": CONNECT_S,
-        },
-    )
-    client = connection.client
-    client.set_missing_host_key_policy(paramiko.RejectPolicy())  # Fabric's own policy accepts any key
-    name = address if port == 22 else f"[{address}]:{port}"
-    for key in login.keys:
-        with suppress(Exception):  # of a kind that paramiko doesn't know
-            client.get_host_keys().add(name, key.kind, paramiko.PKey.from_type_string(key.kind, key.bytes))
+    options = host.ssh.options(pinning_options(pins))
+    folder = _private_folder()
     try:
-        connection.open()
-    except Exception as error:
-        raise RefusedError(_refusal(error, login)) from error
-    return Remote(host, connection, port, SilenceWatch(connection.transport, _PATIENCE))
+        master = Master(host.address, options, folder / "s", _PATIENCE)
+        try:
+            end = master.wait_ready(LIMIT_S, over or threading.Event())
+            if end is not None:
+                raise RefusedError(_refusal(host, options, pins, judge(end)))
+            transport = mux.connect(folder / "s", host.name)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            master.end()
+            raise RefusedError(Refusal(state=State.DOWN, reason=refusals.one_line(error))) from error
+        except BaseException:
+            master.end()
+            raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # the way to the connection: nobody else needs to find it
+    return Remote(host, transport, master)
 
 
-def _from_agent(login: Login) -> paramiko.PKey | None:
-    """Return the agent's first key that is in one of the named files: all that IdentitiesOnly allows of an agent."""
-    wanted = {blob for path in login.key_files if (blob := _public_blob(Path(f"{path}.pub")))}
-    try:
-        return next((key for key in paramiko.Agent().get_keys() if key.get_base64() in wanted), None)
-    except (OSError, paramiko.SSHException):
-        return None
+def _private_folder() -> Path:
+    """Return a new folder that only this user can enter, with a path that a socket's address can hold."""
+    chosen = Path(tempfile.gettempdir())
+    short = chosen if len(bytes(chosen)) < _LONGEST_PATH - len("/ringmaster-12345678/s") else Path("/tmp")  # noqa: S108
+    return Path(tempfile.mkdtemp(prefix="ringmaster-", dir=short))
 
 
-def _public_blob(path: Path) -> str:
-    try:
-        return [*path.read_text().split(), "", ""][1]
-    except (OSError, ValueError):
-        return ""
-
-
-def _refusal(error: Exception, login: Login) -> Refusal:
-    if isinstance(error, paramiko.BadHostKeyException):
-        return refusals.changed(error.key.fingerprint, ", ".join(key.fingerprint for key in login.keys))
-    if isinstance(error, paramiko.AuthenticationException | paramiko.PasswordRequiredException):
-        return refusals.denied(login.user)
-    if isinstance(error, TimeoutError):
-        return Refusal(state=State.DOWN, reason=refusals.TIMED_OUT)
-    # What paramiko sums up as "Unable to connect" has the reason for each address of the host within.
-    each = error.errors.values() if isinstance(error, NoValidConnectionsError) else (error,)
-    known = refusals.explain("\n".join(str(one) for one in each))
-    return known or Refusal(state=State.DOWN, reason=refusals.one_line(error))
+def _refusal(host: Host, options: Sequence[str], pins: Path, answer: Answer) -> Refusal:
+    """Return why the node can't be used; where its host key is why, with what is pinned."""
+    said = Refusal(state=answer.state, reason=answer.reason)
+    if answer.state not in {State.UNKNOWN, State.CHANGED}:
+        return said
+    route = known_hosts.routes([host], {host.name: options}, pins)[host.name]
+    named = re.search(r"ost key (?:is known )?for (\S+) (?:and you have|has changed)", answer.stderr)
+    if named is None or named[1] != route.name:
+        return said  # the key of a jump host, or one that was revoked
+    if answer.state is State.CHANGED:
+        keys = known_hosts.trusted(route)
+        shown = re.search(r"SHA256:[\w+/]+", answer.stderr)
+        return refusals.changed(shown[0] if shown else "another", ", ".join(key.fingerprint for key in keys))
+    return Refusal(state=State.UNKNOWN, reason=f"{refusals.KEY_UNKNOWN}; {refusals.PINNING}")

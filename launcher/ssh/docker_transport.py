@@ -6,47 +6,70 @@ import docker
 import paramiko
 import requests.adapters
 from docker.transport import SSHHTTPAdapter
-from docker.transport.sshconn import RecentlyUsedContainer
+from docker.transport.sshconn import RecentlyUsedContainer, SSHConnection, SSHConnectionPool
+
+from launcher.ssh import program
 
 _URL = "http+docker://ssh"
 """The address from which the SDK knows that its streams are SSH channels."""
 _KEPT = 2
 """Channels that stay open for the next request."""
+_ENGINE = ("docker", "system", "dial-stdio")
 _UNUSED = "http://127.0.0.1:1"
 """The SDK wants an address; ours replaces it before the first request."""
 
 
-class _OverClient(SSHHTTPAdapter):
-    """The SDK's own SSH transport, except that the connection is given: the SDK would open one itself."""
+class _Connection(SSHConnection):
+    """One channel to the engine, in the SDK's hands."""
 
-    def __init__(self, client: paramiko.SSHClient, timeout: int) -> None:
-        self.ssh_client = client
+    ssh_transport: Any
+
+    def connect(self) -> None:
+        """Reach the engine as the SDK would, except that no login shell sees the command."""
+        self.sock = self.ssh_transport.open_session()
+        self.sock.settimeout(self.timeout)
+        program.start(self.sock, _ENGINE)
+
+
+class _Pool(SSHConnectionPool):
+    """The SDK's own pool, of such connections."""
+
+    def _new_conn(self) -> Any:
+        timeout: Any = self.timeout
+        return _Connection(self.ssh_transport, timeout, self.ssh_host)
+
+
+class _OverTransport(SSHHTTPAdapter):
+    """The SDK's own SSH adapter, except that the connection is given: the SDK would open one itself."""
+
+    def __init__(self, transport: paramiko.Transport, timeout: int) -> None:
+        self.ssh_client = None
         self.ssh_host = ""
         self.timeout = timeout
         self.max_pool_size = _KEPT
-        pools: Any = RecentlyUsedContainer(1, dispose_func=lambda pool: pool.close())
+        pool: Any = _Pool(timeout=timeout, maxsize=_KEPT)
+        pool.ssh_transport = transport
+        self._pool = pool
+        pools: Any = RecentlyUsedContainer(1)
         self.pools = pools
         requests.adapters.HTTPAdapter.__init__(self)
 
-    def get_connection(self, _url: Any, proxies: Any = None) -> Any:
+    def get_connection(self, _url: Any, proxies: Any = None) -> Any:  # noqa: ARG002
         """Use one pool for all addresses: the SDK's pool for each of them soon uses up sshd's MaxSessions (10)."""
-        return super().get_connection(_URL, proxies)
-
-    def _connect(self) -> None:
-        """Never open a connection: nobody would have checked its host key."""
-        raise paramiko.SSHException("the connection to the node is closed")
+        return self._pool
 
     def close(self) -> None:
+        self._pool.close()
         requests.adapters.HTTPAdapter.close(self)
 
 
-def over(client: paramiko.SSHClient, *, timeout_s: int) -> docker.DockerClient:
-    """Return a client of the engine at the other end of `client`, which is asked only for its API version yet.
+def over(transport: paramiko.Transport, *, timeout_s: int) -> docker.DockerClient:
+    """Return a client of the engine at the other end of `transport`, which is asked only for its API version yet.
 
     Raises:
         docker.errors.DockerException: no engine answers there.
     """
-    adapter = _OverClient(client, timeout_s)
+    adapter = _OverTransport(transport, timeout_s)
     engine = docker.DockerClient(base_url=_UNUSED, version="1.40", timeout=timeout_s)
     api: Any = engine.api
     api.mount(_URL, adapter)

@@ -7,14 +7,16 @@ import hashlib
 import os
 import re
 import shlex
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.base.parallel import run_all
+from launcher.base.parallel import Done, run_all
 from launcher.inventory.hosts import Host
+from launcher.ssh.admission import admit
 
 SCAN_S = 5
 """How long a host has to show its keys."""
@@ -167,11 +169,16 @@ def trusted(route: Route) -> list[Key]:
 
 
 def scan(chosen: Mapping[str, Route]) -> dict[str, list[Key]]:
-    """Ask all hosts for their keys at once; a host that doesn't answer has none."""
-    commands = [
-        ("ssh-keyscan", "-T", str(SCAN_S), "-p", str(route.port), "--", route.address) for route in chosen.values()
-    ]
-    answers = run_all(commands, limit_s=_LIMIT_S)
+    """Ask hosts for their keys; a host that doesn't answer has none."""
+
+    def attempt(route: Route, over: threading.Event) -> Done:
+        command = ("ssh-keyscan", "-T", str(SCAN_S), "-p", str(route.port), "--", route.address)
+        return run_all([command], limit_s=_LIMIT_S, over=over)[0]
+
+    def turned_away(done: Done) -> bool:
+        return not parse_scan(done.out) and re.search(r"Connection (?:closed|reset)", done.err) is not None
+
+    answers = admit(list(chosen.values()), attempt, turned_away)
     return {name: parse_scan(done.out) for name, done in zip(chosen, answers, strict=True)}
 
 

@@ -1,5 +1,6 @@
 """The connections to all nodes of a job."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,10 +13,10 @@ from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.inventory.hosts import Host
+from launcher.ssh.admission import admit
 from launcher.ssh.connection import LostError, Remote, Trouble
 from launcher.ssh.dial import dial
-from launcher.ssh.login import logins
-from launcher.ssh.refusals import RefusedError, State
+from launcher.ssh.refusals import TURNED_AWAY, Refusal, RefusedError, State
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ def connected(hosts: Sequence[Host], pins: Path) -> Iterator[dict[str, Remote]]:
 
 
 def open_all(hosts: Sequence[Host], pins: Path) -> tuple[dict[str, Remote], dict[str, Row]]:
-    """Connect to all `hosts` at once; return the connections, and for each node that failed its line of the table.
+    """Connect to all `hosts`; return the connections, and for each node that failed its line of the table.
 
     Raises:
         RingmasterError: a host is not reached over SSH at all, or ssh can't make sense of its options.
@@ -62,17 +63,28 @@ def open_all(hosts: Sequence[Host], pins: Path) -> tuple[dict[str, Remote], dict
     local = [host.name for host in hosts if not host.ssh.over_ssh]
     if local:
         raise RingmasterError(f"{', '.join(local)}: containers are started over SSH; remove ansible_connection")
-    login_of = logins(hosts, pins)
-    opened: dict[str, Remote] = {}
-    failed: dict[str, Row] = {}
-    with ThreadPoolExecutor(max_workers=min(32, len(hosts))) as pool:
-        attempts = {host.name: pool.submit(dial, host, login_of[host.name]) for host in hosts}
-    for host in hosts:
+    begun: list[Remote] = []
+
+    def attempt(host: Host, over: threading.Event) -> Remote | Refusal:
         try:
-            opened[host.name] = attempts[host.name].result()
+            remote = dial(host, pins, over)
         except RefusedError as error:
-            refusal = error.refusal
-            failed[host.name] = Row(name=host.name, address=host.address, state=refusal.state, why=refusal.reason)
+            return error.refusal
+        begun.append(remote)
+        return remote
+
+    try:
+        results = admit(hosts, attempt, lambda found: isinstance(found, Refusal) and found.reason == TURNED_AWAY)
+    except BaseException:
+        for remote in begun:
+            remote.close()
+        raise
+    opened = {host.name: found for host, found in zip(hosts, results, strict=True) if isinstance(found, Remote)}
+    failed = {
+        host.name: Row(name=host.name, address=host.address, state=found.state, why=found.reason)
+        for host, found in zip(hosts, results, strict=True)
+        if isinstance(found, Refusal)
+    }
     return opened, failed
 
 

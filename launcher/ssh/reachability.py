@@ -1,20 +1,26 @@
 """Tries whether hosts let us in, with OpenSSH as Ansible uses it."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.base.parallel import Done, run_all
 from launcher.inventory.hosts import Host
 from launcher.ssh import refusals
+from launcher.ssh.admission import admit
 from launcher.ssh.refusals import Refusal, State
 
 CONNECT_S = 10
-"""To open a connection, here and with Fabric."""
-_LIMIT_S = 25.0
+"""To open a connection."""
+LIMIT_S = 25.0
 """For the whole try: a node may take the connection and then do nothing."""
-_TRY_OPTIONS = (
-    *("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=no"),
+STRICT_OPTIONS = (
+    *("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=no"),
     *("-o", f"ConnectTimeout={CONNECT_S}", "-o", "LogLevel=INFO", "-o", "ClearAllForwardings=yes"),
+)
+"""Checks host keys, asks nothing, changes nothing, and says what it meets."""
+_TRY_OPTIONS = (
+    *("-T", *STRICT_OPTIONS),
     # A connection kept from an earlier run would prove nothing, and hang where the node has died since.
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
 )
@@ -31,14 +37,18 @@ class Answer:
 
 
 def try_all(hosts: Sequence[Host], options: Mapping[str, Sequence[str]]) -> dict[str, Answer]:
-    """Log in to every host at once, with strict checking and without asking anything.
+    """Log in to every host, with strict checking and without asking anything.
 
     Args:
         options: ssh's options for each host, by its name, in addition to those of the try itself.
     """
-    commands = [("ssh", *_TRY_OPTIONS, *options[host.name], "--", host.address, "true") for host in hosts]
-    answers = run_all(commands, limit_s=_LIMIT_S)
-    return {host.name: _trust_password(host, judge(done)) for host, done in zip(hosts, answers, strict=True)}
+
+    def attempt(host: Host, over: threading.Event) -> Answer:
+        command = ("ssh", *_TRY_OPTIONS, *options[host.name], "--", host.address, "true")
+        return _trust_password(host, judge(*run_all([command], limit_s=LIMIT_S, over=over)))
+
+    answers = admit(hosts, attempt, lambda answer: answer.reason == refusals.TURNED_AWAY)
+    return {host.name: answer for host, answer in zip(hosts, answers, strict=True)}
 
 
 def judge(done: Done) -> Answer:
@@ -47,7 +57,7 @@ def judge(done: Done) -> Answer:
     if done.code == 0:
         return Answer(state=State.OK, stderr=stderr)
     if done.code is None:
-        refusal = Refusal(state=State.DOWN, reason=f"took the connection, then no answer for {_LIMIT_S:.0f} s")
+        refusal = Refusal(state=State.DOWN, reason=f"took the connection, then no answer for {LIMIT_S:.0f} s")
     elif done.code != 255:
         refusal = Refusal(state=State.DENIED, reason=f"logged in, but can't run a command: {_last(stderr)}")
     else:

@@ -1,4 +1,4 @@
-"""Why a node can't be used: what a refusal means and how to fix it, in the same words for OpenSSH and for Fabric."""
+"""Why a node can't be used: what a refusal means and how to fix it, in words of our own for those of OpenSSH."""
 
 import re
 from dataclasses import dataclass
@@ -36,15 +36,20 @@ KEY_CHANGED = "its host key is not the pinned one"
 KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
 PINNING = "make provision shows it, asks, and pins it"
 TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
+TURNED_AWAY = (
+    "sshd closed the connection before the login, again and again: too many logins at once (MaxStartups), or it blocks "
+    "this address for a while (PerSourcePenalties, fail2ban)"
+)
+"""The refusal that is worth another attempt."""
 _NO_KEY = "no key was accepted for user {1}; see ansible_user and its keys (ssh-add for one with a passphrase)"
+_WRONG_OPTION = r"(?m)^((?:command-line|\S.*:|\S.* )\s*line \d+: (?:Bad|Missing|Unsupported|no argument|keyword) ?.*)$"
 _PATTERNS: tuple[tuple[str, State, str], ...] = (
     # In this order: the first that fits is the cause, and what follows is its consequence.
+    (_WRONG_OPTION, State.DENIED, "ssh refuses its options: {1}; fix ansible_ssh_common_args"),
     (r"Could not resolve hostname (\S+):", State.DOWN, "the name {1} is not known here; set ansible_host"),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", State.CHANGED, KEY_CHANGED),
     (r"REVOKED HOST KEY", State.CHANGED, "its host key is marked as revoked"),
     (r"No \S+ host key is known for", State.UNKNOWN, KEY_UNKNOWN),
-    # Paramiko's words; it may also not know the kind of the pinned key.
-    (r"not found in known_hosts", State.UNKNOWN, "it shows a host key of a kind not pinned; make provision explains"),
     (r"Host key verification failed", State.UNKNOWN, "a host key on the way to it is not known"),
     (r"timed out", State.DOWN, TIMED_OUT),
     (r"Connection refused", State.DOWN, "connection refused; is sshd running, and on this port?"),
@@ -54,7 +59,8 @@ _PATTERNS: tuple[tuple[str, State, str], ...] = (
     (r"Too many authentication failures", State.DENIED, "too many keys tried; set ansible_ssh_private_key_file"),
     (r"(?m)^(\S+?)@\S+: Permission denied", State.DENIED, _NO_KEY),
     (r"(?m)^Permission denied", State.DENIED, _NO_KEY.replace(" for user {1}", "")),
-    (r"Connection (?:closed|reset)|kex_exchange_identification", State.DOWN, "sshd closed the connection at once"),
+    (r"Connection (?:closed|reset)|Not allowed at this time|Exceeded MaxStartups", State.DOWN, TURNED_AWAY),
+    (r"kex_exchange_identification", State.DOWN, "what answers there doesn't speak SSH; is this sshd's port?"),
 )
 
 

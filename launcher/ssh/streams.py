@@ -1,6 +1,5 @@
 """Runs a program over an SSH channel: feeds its standard input and drains both of its outputs."""
 
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +8,7 @@ from contextlib import suppress
 import paramiko
 
 from launcher.base.errors import RingmasterError
+from launcher.ssh import program
 
 _TICK_S = 1.0
 """How often a channel that waits wakes up, to see how long it has been silent."""
@@ -35,7 +35,7 @@ def run(
         OSError, EOFError, paramiko.SSHException: the connection broke, or was silent for too long.
     """
     channel.settimeout(_TICK_S)
-    channel.exec_command(shlex.join(words))
+    program.start(channel, words)
     feeder = _Feeder(channel, stdin)
     errors = threading.Thread(target=_drain_errors, args=(channel, on_err, feeder), daemon=True)
     errors.start()

@@ -10,7 +10,7 @@ import pytest
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.ssh import streams
 from launcher.ssh.connection import LostError, Remote
-from tests.support.cluster.sshd import Place
+from tests.support.cluster.sshd import HANG_UP, Place
 
 WORDS = ["--", "a b", "$(touch /tmp/no)", "`id`", "'\"", ";", "&&", "|", "*", "\n", "ü", "", "\\"]
 
@@ -39,9 +39,9 @@ def test_both_streams_are_handed_on(node: Remote) -> None:
 
 
 def test_a_connection_that_breaks_is_lost(node: Remote) -> None:
-    transport = node._connection.client.get_transport()
+    transport = node._transport
     with pytest.raises(LostError, match=r"^node1: the connection is lost") as raised:
-        node.run(["hang-up"])
+        node.run(["sh", "-c", f"exit {HANG_UP}"])
     assert raised.value.exit_code == ExitCode.CLUSTER
     transport.join(20)  # it wakes who waits for an answer, and only then says that it has ended
     assert not node.alive
@@ -104,7 +104,7 @@ class TestHowLong:
 
         try:
             with pytest.raises(LostError, match="node1"):
-                node.run(["cat"], stdin=pieces(), limit_s=60)
+                node.run(["sh", "-c", "cat >/dev/null"], stdin=pieces(), limit_s=60)
         finally:
             over.set()
         assert node.alive, "others may still talk over it"

@@ -10,7 +10,6 @@ from typing import Any
 
 import paramiko
 import pytest
-from fabric import Connection as FabricConnection
 from requests import ReadTimeout
 
 from launcher.base.errors import ExitCode, RingmasterError
@@ -19,7 +18,8 @@ from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh import pool
 from launcher.ssh.connection import LostError, Trouble
 from launcher.ssh.pool import connected, on_all, open_all, revived
-from tests.support.cluster.sshd import Place, new_key
+from tests.support.cluster.agent import agent_with
+from tests.support.cluster.sshd import BRIDGE, Place, new_key
 
 
 def refused(place: Place, *hosts: Host) -> str:
@@ -33,7 +33,7 @@ def test_an_unknown_key_is_refused(place: Place) -> None:
     machine = place.machine()
     said = refused(place, place.host(machine.port))
     assert said == "node1 unknown key: its host key is not known; make provision shows it, asks, and pins it"
-    assert machine.transports == [], "it was not even asked"
+    assert machine.offered == [], "nothing was told to it"
 
 
 def test_another_machines_key_is_refused_and_both_fingerprints_are_named(place: Place) -> None:
@@ -49,6 +49,7 @@ def test_a_key_of_another_kind_is_refused_too(place: Place) -> None:
     machine = place.machine()
     place.pin(machine.port, paramiko.ECDSAKey.generate())
     assert refused(place, place.host(machine.port)).startswith("node1 CHANGED KEY: ")
+    assert machine.offered == [], "nothing was told to it"
 
 
 def test_who_is_not_let_in_is_told_whom_we_said_we_are(place: Place) -> None:
@@ -62,27 +63,25 @@ def test_who_is_not_let_in_is_told_whom_we_said_we_are(place: Place) -> None:
 
 def test_of_the_agents_keys_only_the_named_one_is_offered(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """IdentitiesOnly: the key is locked in its file, and open in the agent, which has others too."""
-    machine, other = place.machine(), new_key(place.keys)
+    machine = place.machine()
     place.pin(machine.port, machine.key)
-    lock = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "a passphrase", "-f", str(place.my_file)]
-    subprocess.run(lock, check=True, capture_output=True)
-    assert refused(place, place.host(machine.port)).startswith("node1 denied: ")
-    machine.offered.clear()
-    monkeypatch.setattr(paramiko, "Agent", lambda: SimpleNamespace(get_keys=lambda: (other, place.mine)))
-    with connected([place.host(machine.port)], place.pins) as remotes:
-        assert remotes["node1"].run(["echo", "in"]).text == "in\n"
+    new_key(place.keys)
+    other = sorted(place.keys.glob("*[0-9]"))[-1]
+    with agent_with(other, place.my_file) as socket:
+        lock = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "a passphrase", "-f", str(place.my_file)]
+        subprocess.run(lock, check=True, capture_output=True)
+        assert refused(place, place.host(machine.port)).startswith("node1 denied: ")
+        machine.offered.clear()
+        monkeypatch.setenv("SSH_AUTH_SOCK", socket)
+        with connected([place.host(machine.port)], place.pins) as remotes:
+            assert remotes["node1"].run(["echo", "in"]).text == "in\n"
     assert set(machine.offered) == {place.mine}
 
 
-@pytest.mark.parametrize("error", [OSError("no socket"), paramiko.SSHException("it speaks oddly")])
-def test_an_agent_that_does_not_answer_is_none(place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_an_agent_that_does_not_answer_is_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = place.machine()
     place.pin(machine.port, machine.key)
-
-    def agent() -> Any:
-        raise error
-
-    monkeypatch.setattr(paramiko, "Agent", agent)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(place.keys / "none"))
     with connected([place.host(machine.port)], place.pins) as remotes:
         assert remotes["node1"].alive
 
@@ -115,16 +114,6 @@ def test_this_machine_itself_is_no_node_of_containers(place: Place) -> None:
         open_all([host], place.pins)
 
 
-def test_the_policy_is_to_refuse_whatever_fabrics_own_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fabric accepts any key; what it was set to is looked at where the connection opens."""
-    seen: list[Any] = []
-    monkeypatch.setattr(FabricConnection, "open", lambda self: seen.append(self.client._policy) or 1 / 0)
-    machine = place.machine()
-    place.pin(machine.port, machine.key)
-    refused(place, place.host(machine.port))
-    assert isinstance(seen[0], paramiko.RejectPolicy)
-
-
 def test_what_broke_is_opened_again_and_the_rest_is_kept(place: Place) -> None:
     machines = [place.machine() for _ in range(3)]
     for machine in machines:
@@ -152,18 +141,6 @@ def test_a_node_behind_a_proxy_command_is_reached_at_its_own_port(place: Place) 
     behind = replace(host, ssh=replace(host.ssh, common_args=f"{host.ssh.common_args} {args}"))
     with connected([behind], place.pins) as remotes:
         assert remotes["node1"].run(["echo", "there"]).text == "there\n"
-
-
-BRIDGE = """
-import os, socket, sys, threading
-end = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-def there():
-    while data := os.read(0, 65536):
-        end.sendall(data)
-threading.Thread(target=there, daemon=True).start()
-while data := end.recv(65536):
-    os.write(1, data)
-"""
 
 
 class TestOnAll:

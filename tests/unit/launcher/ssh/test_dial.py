@@ -1,0 +1,212 @@
+"""OpenSSH decides how a node is reached and who is let in: its own configuration counts, whatever is in it."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from launcher.base.errors import RingmasterError
+from launcher.base.paths import ROOT
+from launcher.inventory.hosts import Host
+from launcher.inventory.ssh_options import SshOptions
+from launcher.ssh import dial, master, mux
+from launcher.ssh.pool import connected, open_all
+from launcher.ssh.refusals import RefusedError
+from tests.support.cluster.agent import agent_with
+from tests.support.cluster.live_engine import until
+from tests.support.cluster.sshd import BRIDGE, Place, Sshd
+
+
+@pytest.fixture
+def machine(place: Place) -> Sshd:
+    machine = place.machine()
+    place.pin(machine.port, machine.key)
+    return machine
+
+
+def configured(place: Place, machine: Sshd, text: str, *more: str) -> Host:
+    """A host of which only a name is in the inventory, and the rest in a configuration file of OpenSSH."""
+    config = place.keys.with_name("config")
+    config.write_text(
+        f"Host *\n  HostName 127.0.0.1\n  Port {machine.port}\n  User ops\n  UserKnownHostsFile /dev/null\n{text}"
+    )
+    return Host(name="node1", address="gpu-1", ssh=SshOptions(common_args=shlex.join(("-F", str(config), *more))))
+
+
+def answers(place: Place, host: Host) -> None:
+    with connected([host], place.pins) as remotes:
+        assert remotes["node1"].run(["echo", "there"]).text == "there\n"
+
+
+def test_an_agent_that_only_the_configuration_names(place: Place, machine: Sshd) -> None:
+    with agent_with(place.my_file) as socket:
+        place.my_file.rename(place.my_file.with_name("elsewhere"))
+        answers(place, configured(place, machine, f"  IdentityAgent {socket}\n  IdentityFile none\n"))
+
+
+def test_a_key_file_named_after_the_address(place: Place, machine: Sshd) -> None:
+    place.my_file.rename(place.my_file.with_name("key-of-127.0.0.1"))
+    answers(place, configured(place, machine, f"  IdentityFile {place.keys}/key-of-%h\n"))
+
+
+def test_a_proxy_command_in_a_shells_words(place: Place, machine: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `~`, a redirection, and `%n`, the name as it was given."""
+    home = place.keys.with_name("home")
+    home.mkdir()
+    (home / "bridge.py").write_text(BRIDGE)
+    monkeypatch.setenv("HOME", str(home))
+    proxy = f"{sys.executable} ~/bridge.py %h %p %n 2>~/said"
+    answers(place, configured(place, machine, f"  IdentityFile {place.my_file}\n  ProxyCommand {proxy}\n"))
+    assert (home / "said").read_text() == "gpu-1\n"
+
+
+def test_what_the_configuration_says_of_terminals_and_shared_connections_is_no_harm(
+    place: Place, machine: Sshd
+) -> None:
+    text = f"""  IdentityFile {place.my_file}
+  RequestTTY force
+  RemoteCommand tmux attach
+  ControlMaster auto
+  ControlPath {place.keys}/shared-%C
+  ControlPersist 1h
+  SessionType none
+  ForkAfterAuthentication yes
+  StdinNull yes
+  ForwardAgent yes
+  LocalForward 127.0.0.1:1 127.0.0.1:1
+  PermitLocalCommand yes
+  LocalCommand touch {place.keys}/touched
+"""
+    answers(place, configured(place, machine, text, "-o", "LogLevel=ERROR"))
+    assert not (place.keys / "touched").exists()
+    assert not list(place.keys.glob("shared-*")), "nobody else uses this connection"
+
+
+def test_a_login_shell_may_talk_first(place: Place, machine: Sshd) -> None:
+    shell = place.keys.with_name("shell")
+    shell.write_text("#!/bin/sh\necho Welcome; printf 'no line end'; echo Beware >&2\nexec /bin/sh \"$@\"\n")
+    shell.chmod(0o755)
+    machine.shell = str(shell)
+    with connected([place.host(machine.port)], place.pins) as remotes:
+        assert remotes["node1"].alive
+        assert remotes["node1"].port == machine.port, "as the node sees it"
+
+
+def test_an_account_that_may_run_nothing(place: Place, machine: Sshd) -> None:
+    machine.shell = "/bin/false"
+    _, failed = open_all([place.host(machine.port)], place.pins)
+    assert failed["node1"].why.startswith("logged in, but can't run a command: ")
+
+
+@pytest.mark.parametrize("wrong", ["NoSuchOption=1", "Port=none"])
+def test_options_that_ssh_can_not_take_are_said(place: Place, machine: Sshd, wrong: str) -> None:
+    host = place.host(machine.port)
+    common = f"-o {wrong} {host.ssh.common_args}"
+    _, failed = open_all([replace(host, ssh=replace(host.ssh, common_args=common, port=None))], place.pins)
+    assert failed["node1"].why.startswith("ssh refuses its options: command-line")
+    assert failed["node1"].why.endswith("; fix ansible_ssh_common_args")
+
+
+def test_a_socket_has_a_short_path_and_is_gone_once_it_was_used(
+    place: Place, machine: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = place.keys / ("d" * 90)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    folders: list[Path] = []
+    make = dial._private_folder
+    monkeypatch.setattr(dial, "_private_folder", lambda: folders.append(make()) or folders[-1])
+    with connected([place.host(machine.port)], place.pins) as remotes:
+        assert remotes["node1"].alive
+        assert [folder.exists() for folder in folders] == [False]
+
+
+def test_more_sessions_than_the_node_allows_are_explained(place: Place, machine: Sshd) -> None:
+    """The first is our own; sshd's MaxSessions is 10 where nobody changed it."""
+    machine.sessions = 2
+    with connected([place.host(machine.port)], place.pins) as remotes:
+        remotes["node1"].sftp()
+        with pytest.raises(RingmasterError, match=r"^node1: its sshd opens no further session .* MaxSessions there"):
+            remotes["node1"].run(["true"])
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from launcher.inventory.hosts import Host
+from launcher.inventory.ssh_options import SshOptions
+from launcher.ssh.pool import open_all
+options = SshOptions(port=int(sys.argv[1]), user="ops", key_file=sys.argv[2], common_args=sys.argv[3])
+opened, failed = open_all([Host(name="node1", address="127.0.0.1", ssh=options)], Path(sys.argv[4]))
+print(opened["node1"]._master._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_is_left_of_a_launcher_that_is_killed(place: Place, machine: Sshd) -> None:
+    host = place.host(machine.port)
+    words = [str(machine.port), host.ssh.key_file, host.ssh.common_args, str(place.pins)]
+    done = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    until(lambda: not Path(f"/proc/{int(done.stdout)}").exists())
+    transport = machine.transports[-1]
+    until(lambda: not transport.is_active())
+
+
+def test_ctrl_c_is_meant_for_us_alone(place: Place, machine: Sshd) -> None:
+    with connected([place.host(machine.port)], place.pins) as remotes:
+        process = remotes["node1"]._master._process
+        assert os.getsid(process.pid) == process.pid, "the terminal's signals don't reach it"
+
+
+def test_who_waits_no_longer_leaves_nothing_behind(place: Place) -> None:
+    """A node that takes the connection and says nothing."""
+    machine = Sshd(place.keys, accepts=place.mine, dumb=True)
+    place.machines.append(machine)
+    over = threading.Event()
+    threads = threading.active_count()
+
+    def begin() -> None:
+        with pytest.raises(RefusedError):
+            dial.dial(place.host(machine.port), place.pins, over)
+
+    begun = threading.Thread(target=begin, daemon=True)
+    begun.start()
+    machine.taken.wait(20)
+    over.set()
+    begun.join(20)
+    assert threading.active_count() <= threads
+
+
+def test_what_paramiko_calls_its_own_is_where_we_use_it() -> None:
+    """These are not public. A paramiko that has renamed one must fail here, in plain words."""
+    for name in ("_check_banner", "_send_kex_init", "_expect_packet", "open_channel", "run"):
+        assert callable(getattr(paramiko.Transport, name, None)), (
+            f"paramiko.Transport.{name} is gone: see {mux.__file__}"
+        )
+        assert name == "run" or name in vars(mux._MuxTransport)
+    for name in ("write_all", "send_message", "read_message", "read_all"):
+        assert callable(getattr(paramiko.packet.Packetizer, name, None)), f"Packetizer.{name} is gone"
+    transport = paramiko.Transport(_Unused())
+    for name in ("initial_kex_done", "authenticated", "clear_to_send", "active"):
+        assert hasattr(transport, name), f"paramiko.Transport.{name} is gone: see {mux.__file__}"
+
+
+class _Unused:
+    def settimeout(self, _: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_ssh_of_this_machine_is_new_enough_to_be_told_everything() -> None:
+    assert master._version() >= (7, 4)

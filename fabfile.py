@@ -19,7 +19,13 @@ def train(_connection: Connection, *, debug: bool, **flags: str) -> None:
     from launcher.commands.options import TrainOptions
     from launcher.commands.train import run
 
-    leave_with(lambda: run(TrainOptions(**flags), started_at=started_at), debug=debug)
+    def deliver(limit: str) -> int:
+        from launcher.commands import provision as verb
+
+        options = verb.Options(inventory=flags["inventory"], limit=limit, tags="train_image")
+        return verb.run(verb.Verb.PROVISION, options, debug=debug)
+
+    leave_with(lambda: run(TrainOptions(**flags), started_at=started_at, deliver=deliver), debug=debug)
 
 
 @with_flags

@@ -18,9 +18,9 @@ from launcher.cluster.engine import containers
 from launcher.cluster.job import ClusterJob, planned_job_dir
 from launcher.cluster.preflight import findings, probe_answer
 from launcher.cluster.preflight.checks import run_checks
-from launcher.cluster.preflight.findings import Candidate, JobNeeds
+from launcher.cluster.preflight.findings import Candidate, JobNeeds, Report
 from launcher.cluster.preflight.gpus import JobOnNode, choose_gpus, promised_gpus
-from launcher.cluster.preflight.image import image_names
+from launcher.cluster.preflight.image import fitting_cuda, image_names
 from launcher.cluster.preflight.network import free_port
 from launcher.cluster.preflight.plan_input import to_node_facts
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
@@ -33,6 +33,7 @@ from launcher.cluster.transfer.upload import Holder, upload_code, upload_data
 from launcher.image import labels
 from launcher.image.content import trainer_hash
 from launcher.image.labels import ImageFacts
+from launcher.image.supply import Supply
 from launcher.inventory.hosts import Host
 from launcher.job import container
 from launcher.job.checkpoint import Checkpoint
@@ -79,6 +80,7 @@ class ClusterSite:
         image: str,
         say: Callable[[str], None],
         everyone: Callable[[], Sequence[Host]] = tuple,
+        supply: Supply | None = None,
     ) -> None:
         """Args:
         hosts: the chosen nodes, in order.
@@ -86,7 +88,9 @@ class ClusterSite:
         image: the recorded image; empty if none is recorded.
         say: prints a line for the user; called from several threads.
         everyone: reads all hosts of the inventory: an earlier job may have run on others.
+        supply: brings the image to nodes that lack it; None: a job on such nodes is refused.
         """
+        self._supply = supply
         self._hosts = hosts
         self._everyone = everyone
         self._remotes = dict(remotes)
@@ -133,10 +137,9 @@ class ClusterSite:
         Raises:
             RingmasterError: a check refuses the job; if there are several problems, a table of all nodes was shown.
         """
-        observed = on_all(self._remotes, self._look_at)
-        candidates = [self._candidate(host, observed[host.name], request) for host in self._hosts]
-        required = find_requirements(request.program)
-        report = run_checks(candidates, JobNeeds(image=self._image, trainer=trainer_hash(), requirements=required))
+        candidates, report = self._examined(request)
+        if report.lacks_image and self._supply:
+            candidates, report = self._supplied(candidates, request, self._supply)
         if report.problems:
             if len(report.problems) > 1:
                 node_table.show(findings.rows(candidates, report))
@@ -150,6 +153,30 @@ class ClusterSite:
         plan = make_plan(folder.name, request, facts, self._places(request), port, resumes=resumes)
         notes = (*plan.notes, *(str(warning) for warning in report.warnings), *self._file_notes())
         return replace(plan, notes=notes, code=self._code.hash if self._code else None)
+
+    def _examined(self, request: Request, assumed: ImageFacts | None = None) -> tuple[list[Candidate], Report]:
+        """Look at all nodes, and run every check.
+
+        Args:
+            assumed: the image that nodes without one are taken to have.
+        """
+        observed = on_all(self._remotes, self._look_at)
+        candidates = [self._candidate(host, observed[host.name], request, assumed) for host in self._hosts]
+        required = find_requirements(request.program)
+        reference = self._image or (assumed.id if assumed else "")
+        return candidates, run_checks(
+            candidates, JobNeeds(image=reference, trainer=trainer_hash(), requirements=None if assumed else required)
+        )
+
+    def _supplied(
+        self, candidates: Sequence[Candidate], request: Request, supply: Supply
+    ) -> tuple[list[Candidate], Report]:
+        """Have the image brought to the nodes, and look at them again: much may have changed meanwhile."""
+        images = {one.host.name: one.image for one in candidates}
+        using_gpus = [one.answer for one in candidates if one.choice.devices]
+        brought = supply.bring(self._image, images, self._remotes, cuda=fitting_cuda(using_gpus))
+        self._image = brought.reference
+        return self._examined(request, brought.assumed)
 
     def prepare(self, plan: Plan) -> None:
         """Bring the user's own data to the nodes, which may take long, before anything of the job is created."""
@@ -228,9 +255,10 @@ class ClusterSite:
             ),
         )
 
-    def _candidate(self, host: Host, observed: _Observed, request: Request) -> Candidate:
+    def _candidate(self, host: Host, observed: _Observed, request: Request, assumed: ImageFacts | None) -> Candidate:
         choice = choose_gpus(observed.answer, observed.jobs, request.gpus, promised_gpus(host))
-        return Candidate(host=host, answer=observed.answer, choice=choice, image=observed.image, jobs=observed.jobs)
+        image = observed.image or assumed
+        return Candidate(host=host, answer=observed.answer, choice=choice, image=image, jobs=observed.jobs)
 
     def _list_files(self, request: Request) -> None:
         for what, path in (("SCRIPT", request.program.script), ("DATA", request.data)):

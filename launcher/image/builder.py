@@ -4,7 +4,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -36,6 +36,8 @@ class Means:
     free_gb: float
     architecture: str
     """In the engine's words: amd64, arm64."""
+    folder: str = "/"
+    """Where its engine keeps images."""
 
 
 class Builder:
@@ -82,11 +84,14 @@ class Builder:
             raise self.failed("building the image failed; see its last lines above")
 
     def follow(self, words: Sequence[str], stdin: bytes | Iterable[bytes], steps: Steps) -> int:
-        """Run a program that takes long, show its steps and, in a silence, the current one; return its exit code.
+        """Run a program that takes long, show its steps; return its exit code.
+
+        In a silence, the current step is shown, and how many bytes have been written where the engine keeps images:
+        neither pip nor BuildKit tells how far it is.
 
         If we are stopped (by Ctrl-C or SIGTERM), the program on the node is ended too.
         """
-        shown = _Shown(steps)
+        shown = _Shown(steps, self._free_gb)
         try:
             return self.remote.stream(["sh", "-c", _STOPPABLE, "sh", *words], stdin=stdin, on_output=shown.on_output)
         except BaseException:
@@ -127,22 +132,31 @@ class Builder:
         ).text.splitlines()
         secrets = [f"--secret=id=ca,src={file}" for file in files if file in _CERTIFICATES][:1]
         secrets += [f"--secret=id=pip,src={_PIP}"] if _PIP in files else []
-        space = self.remote.run(["df", "-Pk", str(info.get("DockerRootDir") or "/")]).text.splitlines()
-        if len(space) < 2:
+        folder = str(info.get("DockerRootDir") or "/")
+        free_gb = self._free_gb(folder)
+        if free_gb is None:
             raise self.failed("`df` doesn't say how much room its engine has for images")
         return Means(
             secrets=tuple(secrets),
-            free_gb=int(space[1].split()[3]) / 1e6,
+            free_gb=free_gb,
             architecture=str(version.get("Arch") or "amd64"),
+            folder=folder,
         )
+
+    def _free_gb(self, folder: str = "") -> float | None:
+        """Return the room where the engine keeps images; None if `df` doesn't say."""
+        lines = self.remote.run(["df", "-Pk", folder or self.means.folder]).text.splitlines()
+        return int(lines[1].split()[3]) * 1024 / 1e9 if len(lines) > 1 else None
 
 
 class _Shown:
     """The part of a program's output that the user sees; a thread names the current step in a long silence."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, free_gb: Callable[[], float | None]) -> None:
         self.pid = ""
         self._steps = steps
+        self._free_gb = free_gb
+        self._free_before = _number(free_gb)
         self._lock = threading.Lock()
         self._began = self._shown_at = time.monotonic()
         self._ended = threading.Event()
@@ -166,10 +180,26 @@ class _Shown:
     def _watch(self) -> None:
         while not self._ended.wait(0.2):
             with self._lock:
-                if time.monotonic() - self._shown_at >= _SILENCE_S:
-                    self._say(f"… still: {self._steps.current} ({time.monotonic() - self._began:.0f} s)")
+                silent = time.monotonic() - self._shown_at >= _SILENCE_S
+            if silent:
+                amount = self._written()  # without the lock: asking takes a moment
+                with self._lock:
+                    self._say(f"… still: {self._steps.current} ({time.monotonic() - self._began:.0f} s{amount})")
+
+    def _written(self) -> str:
+        """Return how much has been written since the beginning, as far as that is known."""
+        free = _number(self._free_gb)
+        written = 0.0 if free is None or self._free_before is None else self._free_before - free
+        return f", {written:.1f} GB written" if written > 0 else ""
 
     def _say(self, line: str) -> None:
         self._shown_at = time.monotonic()
         with suppress(OSError, ValueError):  # that nobody reads it any more is no reason to stop
             print(line, flush=True, file=sys.stdout)
+
+
+def _number(ask: Callable[[], float | None]) -> float | None:
+    """Return what the node says; None where it can't be asked: what is only shown must not end the build."""
+    with suppress(Exception):
+        return ask()
+    return None

@@ -37,6 +37,8 @@ class Wanted:
     """CUDA's major version; empty: the newest."""
     requirements: bytes | None = None
     """A requirements file with what the user's program needs in addition."""
+    requirements_path: str = ""
+    """Where that file was."""
 
     @property
     def lock(self) -> str:

@@ -57,7 +57,7 @@ def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterato
     """
     if not needs.image:
         what = "no image is recorded for these nodes: `make image` builds one and brings it to them"
-        yield Finding(what=what, exit_code=ExitCode.USAGE)
+        yield Finding(what=what, exit_code=ExitCode.USAGE, lacks_image=True)
     image = _usual_image(candidates)
     if image is None:
         return
@@ -65,7 +65,7 @@ def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterato
         yield Finding(what=what)
     if labels.TRAINER in image.labels and image.labels[labels.TRAINER] != needs.trainer:
         what = "the image has another trainer than this checkout: `make image` brings it up to date, in seconds"
-        yield Finding(what=what, refuses=False)
+        yield Finding(what=what, refuses=False, lacks_image=True)
 
 
 def addresses_are_distinct(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
@@ -156,7 +156,7 @@ def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Ite
     for one in candidates:
         if one.image is None or usual is None:
             if needs.image:
-                yield one.problem(image_absent(one.answer, needs.image))
+                yield one.problem(image_absent(one.answer, needs.image), lacks_image=True)
             continue
         if not same_image(one.image, usual):
             yield one.problem(image_differs(one.image, usual))

@@ -23,6 +23,8 @@ class Finding:
     """Whether it keeps the job from starting; otherwise it is only a warning."""
     exit_code: ExitCode = ExitCode.NOT_STARTED
     """What the launcher exits with if this refuses the job."""
+    lacks_image: bool = False
+    """Whether it would be all right once the image is brought to the nodes."""
 
     def __str__(self) -> str:
         return f"{self.node}: {self.what}" if self.node else self.what
@@ -39,9 +41,9 @@ class Candidate:
     """The recorded image as this node's engine has it; None if the engine doesn't have it."""
     jobs: tuple[JobOnNode, ...] = ()
 
-    def problem(self, what: str) -> Finding:
+    def problem(self, what: str, *, lacks_image: bool = False) -> Finding:
         """Return a finding about this node that keeps the job from starting."""
-        return Finding(node=self.host.name, what=what)
+        return Finding(node=self.host.name, what=what, lacks_image=lacks_image)
 
     def warning(self, what: str) -> Finding:
         """Return a finding about this node that is only printed."""
@@ -66,6 +68,12 @@ class Report:
 
     problems: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
+
+    @property
+    def lacks_image(self) -> bool:
+        """Whether the image is to be brought: something would be all right then, and nothing else refuses the job."""
+        fixable = any(finding.lacks_image for finding in (*self.problems, *self.warnings))
+        return fixable and all(problem.lacks_image for problem in self.problems)
 
     @property
     def error(self) -> RingmasterError:

@@ -70,6 +70,13 @@ def image_unfit(image: ImageFacts, answer: ProbeAnswer, *, uses_gpus: bool) -> I
         yield from _old_driver(image.cuda, answer)
 
 
+def fitting_cuda(answers: Sequence[ProbeAnswer]) -> str:
+    """Return the CUDA version that an image must be built for because of older drivers; empty: the newest will do."""
+    series = [_series(gpu.driver) for answer in answers for gpu in answer.gpus]
+    oldest = min(filter(None, series), default=0)
+    return str(_LINE_OF_OLD_DRIVERS) if _DRIVERS[_LINE_OF_OLD_DRIVERS] <= oldest < max(_DRIVERS.values()) else ""
+
+
 def _old_driver(cuda: str, answer: ProbeAnswer) -> Iterator[str]:
     major = int(cuda.partition(".")[0]) if cuda.partition(".")[0].isdigit() else 0
     needed = _DRIVERS.get(major, 0)

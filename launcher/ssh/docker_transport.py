@@ -1,5 +1,6 @@
 """The Docker SDK over an SSH connection that is already open, instead of one that the SDK opens."""
 
+import time
 from typing import Any
 
 import docker
@@ -12,6 +13,8 @@ _URL = "http+docker://ssh"
 """The address from which the SDK knows that its streams are SSH channels."""
 _KEPT = 2
 """Channels that stay open for the next request."""
+_FRESH_S = 60.0
+"""A channel that was unused for longer is not used again: the engine closes its end after five minutes."""
 _UNUSED = "http://127.0.0.1:1"
 """The SDK wants an address; ours replaces it before the first request."""
 
@@ -26,11 +29,21 @@ class _OverClient(SSHHTTPAdapter):
         self.max_pool_size = _KEPT
         pools: Any = RecentlyUsedContainer(1, dispose_func=lambda pool: pool.close())
         self.pools = pools
+        self._used_at = time.monotonic()
         requests.adapters.HTTPAdapter.__init__(self)
 
     def get_connection(self, _url: Any, proxies: Any = None) -> Any:
         """Use one pool for all addresses: the SDK's pool for each of them soon uses up sshd's MaxSessions (10)."""
         return super().get_connection(_URL, proxies)
+
+    def send(self, *arguments: Any, **options: Any) -> Any:
+        """Send a request, over a new channel where the others have been idle for long."""
+        if time.monotonic() - self._used_at > _FRESH_S:
+            self.pools.clear()
+        try:
+            return super().send(*arguments, **options)
+        finally:
+            self._used_at = time.monotonic()
 
     def _connect(self) -> None:
         """Never open a connection: nobody would have checked its host key."""

@@ -12,13 +12,16 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import site as cluster_site
 from launcher.cluster.site import ClusterSite
 from launcher.cluster.transfer.data import list_data
+from launcher.image.content import trainer_hash
+from launcher.image.labels import ImageFacts
+from launcher.image.supply import Brought
 from launcher.job import container
 from launcher.job.folder import create
 from launcher.job.plan import Plan
 from launcher.job.program import user_script
 from launcher.job.request import Request
 from launcher.ssh.connection import LostError
-from tests.support.cluster.cluster_site import BUNDLED, ID, REFERENCE, Cluster
+from tests.support.cluster.cluster_site import BUNDLED, ID, IMAGE, REFERENCE, Cluster
 from tests.support.probe_answers import ANSWER
 
 
@@ -62,6 +65,65 @@ def test_a_job_that_is_there_refuses_another_and_is_named(cluster: Cluster) -> N
     with pytest.raises(RingmasterError, match=r"node2: .*first") as raised:
         planned(cluster)
     assert raised.value.exit_code == ExitCode.NOT_STARTED
+
+
+class Supply:
+    """Brings the image to all nodes, and remembers what it was asked."""
+
+    def __init__(self, cluster: Cluster, brought: Brought) -> None:
+        self.cluster, self.brought = cluster, brought
+        self.asked: list[tuple[str, dict[str, bool]]] = []
+
+    def bring(self, reference: str, images: Mapping[str, Any], remotes: Any, *, cuda: str) -> Brought:
+        self.asked.append((reference, {name: image is not None for name, image in images.items()}))
+        if self.brought.assumed is None:
+            for node in self.cluster.remotes.values():
+                node.image = IMAGE
+        return self.brought
+
+
+def test_a_node_without_the_image_gets_it_before_the_job(cluster: Cluster) -> None:
+    cluster.remotes["node2"].image = None
+    supply = Supply(cluster, Brought(reference=REFERENCE))
+    plan = cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == [(REFERENCE, {"node1": True, "node2": False})]
+    assert [node.container and node.container.image for node in plan.nodes] == [ID, ID]
+
+
+def test_where_none_is_recorded_the_job_runs_the_one_that_was_built(cluster: Cluster) -> None:
+    for node in cluster.remotes.values():
+        node.image = None
+    supply = Supply(cluster, Brought(reference=ID))
+    plan = cluster.site(image="", supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == [("", {"node1": False, "node2": False})] and plan.nodes[1].image == ID
+
+
+def test_an_older_image_is_renewed_and_a_present_one_left_alone(cluster: Cluster) -> None:
+    supply = Supply(cluster, Brought(reference=REFERENCE))
+    cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == []
+    old = {**IMAGE, "Config": {"Labels": {**IMAGE["Config"]["Labels"], "ringmaster.trainer": "older"}}}
+    for node in cluster.remotes.values():
+        node.image = old
+    cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == [(REFERENCE, {"node1": True, "node2": True})]
+
+
+def test_what_else_refuses_the_job_comes_before_minutes_of_building(cluster: Cluster) -> None:
+    cluster.remotes["node2"].image = None
+    cluster.remotes["node2"].answer["comm_env"] = None
+    supply = Supply(cluster, Brought(reference=REFERENCE))
+    with pytest.raises(RingmasterError, match="node2"):
+        cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == []
+
+
+def test_a_dry_run_plans_with_the_image_that_would_be_there(cluster: Cluster) -> None:
+    cluster.remotes["node2"].image = None
+    assumed = ImageFacts(id=ID, architecture="", labels={"ringmaster.trainer": trainer_hash()})
+    supply = Supply(cluster, Brought(reference=REFERENCE, assumed=assumed))
+    plan = cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert [node.container and node.container.image for node in plan.nodes] == [ID, ID]
 
 
 def place(cluster: Cluster, request: Request = BUNDLED) -> None:

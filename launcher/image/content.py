@@ -56,6 +56,11 @@ def trainer_hash() -> str:
     return _digest(_ours())
 
 
+def our_files() -> list[str]:
+    """Return the names, below the repository's root, of our own files in the image."""
+    return sorted(_ours())
+
+
 def context(wanted: Wanted) -> bytes:
     """Return the tar that `docker build` reads: everything that it may use, a few 100 kB."""
     files = _read(_DOCKERFILE, *_BUILD, f"requirements/{wanted.lock}") | _ours()

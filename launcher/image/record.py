@@ -119,8 +119,8 @@ def image_of(inventory: Path, hosts: Sequence[Host]) -> str:
     reference = from_inventory or read_strict(source)
     if reference and not _BY_DIGEST.search(reference):
         raise RingmasterError(
-            f"{source}: the image {reference} is not named by digest or ID, and a tag may be moved: make image "
-            "writes an ID, docker pull shows a digest"
+            f"{source}: the image {reference} is not named by digest or ID, and a tag may be moved: `docker pull "
+            f"{reference}` prints its digest; write {reference.partition('@')[0]}@sha256:…"
         )
     return reference
 

@@ -29,6 +29,7 @@ class _OverClient(SSHHTTPAdapter):
         self.max_pool_size = _KEPT
         pools: Any = RecentlyUsedContainer(1, dispose_func=lambda pool: pool.close())
         self.pools = pools
+        self._kept = pools  # the same, of a type that mypy knows
         self._used_at = time.monotonic()
         requests.adapters.HTTPAdapter.__init__(self)
 
@@ -39,7 +40,7 @@ class _OverClient(SSHHTTPAdapter):
     def send(self, *arguments: Any, **options: Any) -> Any:
         """Send a request, over a new channel where the others have been idle for long."""
         if time.monotonic() - self._used_at > _FRESH_S:
-            self.pools.clear()
+            self._kept.clear()
         try:
             return super().send(*arguments, **options)
         finally:

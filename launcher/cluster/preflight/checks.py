@@ -10,6 +10,7 @@ from itertools import combinations
 
 from launcher.base.errors import ExitCode
 from launcher.cluster.preflight.findings import Candidate, Finding, JobNeeds, Report
+from launcher.cluster.preflight.foreign_image import unfit
 from launcher.cluster.preflight.gpus import (
     can_share,
     foreign_processes,
@@ -19,7 +20,6 @@ from launcher.cluster.preflight.gpus import (
     unclaimed_memory,
 )
 from launcher.cluster.preflight.image import (
-    foreign_image,
     image_absent,
     image_differs,
     image_unfit,
@@ -51,7 +51,7 @@ def run_checks(candidates: Sequence[Candidate], needs: JobNeeds) -> Report:
 
 
 def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
-    """Require a recorded image that `make image` built, with the packages that the script needs.
+    """Require an image that can run the job, with the packages that the script needs.
 
     An image with another trainer than this checkout's is worth a warning.
     """
@@ -61,9 +61,14 @@ def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterato
     image = _usual_image(candidates)
     if image is None:
         return
-    if what := foreign_image(image) or (missing_packages(needs.requirements, image) if needs.requirements else ""):
+    if image.contents:
+        lacks = list(unfit(image.contents, bundled=needs.bundled))
+        yield from (Finding(what=f"the image {needs.image} {what}") for what in lacks)
+        if lacks:
+            return
+    if needs.requirements and (what := missing_packages(needs.requirements, image)):
         yield Finding(what=what)
-    if labels.TRAINER in image.labels and image.labels[labels.TRAINER] != needs.trainer:
+    if not image.foreign and image.labels[labels.TRAINER] != needs.trainer:
         what = "the image has another trainer than this checkout: `make image` brings it up to date, in seconds"
         yield Finding(what=what, refuses=False, lacks_image=True)
 

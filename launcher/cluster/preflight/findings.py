@@ -58,6 +58,8 @@ class JobNeeds:
     """The recorded image; empty if none is recorded."""
     trainer: str
     """The hash of this checkout's own part of an image."""
+    bundled: bool = True
+    """Whether it is the bundled trainer's."""
     requirements: Requirements | None = None
     """The packages that the user's script asks for; None if it doesn't say."""
 

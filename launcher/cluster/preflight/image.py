@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
-from launcher.image.labels import TRAINER, ImageFacts
+from launcher.image.labels import ImageFacts
 
 _DRIVERS = {13: 580, 12: 525, 11: 450}
 """Oldest driver series by CUDA's major version: NVIDIA's CUDA Compatibility, "Minor Version Compatibility"."""
@@ -46,16 +46,6 @@ def image_differs(image: ImageFacts, usual: ImageFacts) -> str:
     return (
         f"its image ({_short(image.id)}) is not that of the other nodes ({_short(usual.id)}): remove it there, then "
         "`make provision TAGS=train_image`"
-    )
-
-
-def foreign_image(image: ImageFacts) -> str:
-    """Return why the image can't be used on any node: `make image` did not build it; empty if it did."""
-    if TRAINER in image.labels:
-        return ""
-    return (
-        f"{_short(image.id)} was not made by `make image` (it has no label {TRAINER}), so it can't run a job: "
-        "`make image BASE=<that image>` builds on it; correct ringmaster_image"
     )
 
 

@@ -9,6 +9,11 @@ from launcher.job.container import IMAGE_USER, ContainerFacts
 from launcher.job.plan import NodeFacts
 
 
+def container_user(answer: ProbeAnswer) -> str:
+    """Return the `uid:gid` of a container there: the SSH user's, but never root's."""
+    return f"{answer.uid}:{answer.gid}" if answer.uid else f"{IMAGE_USER}:{IMAGE_USER}"
+
+
 def to_node_facts(
     host: Host, answer: ProbeAnswer, choice: GpuChoice, image: ImageFacts, recorded_image: str
 ) -> NodeFacts:
@@ -29,7 +34,7 @@ def to_node_facts(
         container=ContainerFacts(
             image=image.id,
             digest=recorded_image,
-            user=f"{answer.uid}:{answer.gid}" if answer.uid else f"{IMAGE_USER}:{IMAGE_USER}",
+            user=container_user(answer),
             all_gpus=choice.all_gpus,
             comm_env=answer.comm_env or {},
             infiniband=answer.devices,
@@ -39,5 +44,7 @@ def to_node_facts(
             job_dir=answer.job_dir.path,
             data_dir=answer.data_dir.path,
             cuda=image.cuda,
+            site=image.contents.site if image.contents else "",
+            capabilities=image.contents.capabilities if image.contents else "",
         ),
     )

@@ -17,7 +17,7 @@ from launcher.image.labels import ImageFacts
 from launcher.image.supply import Brought
 from launcher.job import container
 from launcher.job.folder import create
-from launcher.job.plan import Plan
+from launcher.job.plan import RANK_WORDS, Plan
 from launcher.job.program import user_script
 from launcher.job.request import Request
 from launcher.ssh.connection import LostError
@@ -124,6 +124,67 @@ def test_a_dry_run_plans_with_the_image_that_would_be_there(cluster: Cluster) ->
     supply = Supply(cluster, Brought(reference=REFERENCE, assumed=assumed))
     plan = cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
     assert [node.container and node.container.image for node in plan.nodes] == [ID, ID]
+
+
+FOREIGN = {**IMAGE, "Config": {"Labels": {"ringmaster.trainer": ""}}}
+CONTENTS = {
+    "python": "/opt/conda/bin/python",
+    "site": "/opt/conda/lib/site-packages",
+    "packages": {"python": "3.12.1", "torch": "2.15.0", "torchvision": "0.29", "numpy": "2.0"},
+    "torch": "2.15.0",
+    "torchrun": True,
+    "cuda": "13.2",
+    "problem": "",
+    "capabilities": "",
+}
+
+
+def foreign(cluster: Cluster, **changed: object) -> None:
+    for node in cluster.remotes.values():
+        node.image, node.contents = FOREIGN, json.dumps({**CONTENTS, **changed})
+
+
+def test_a_foreign_image_is_used_as_it_is_with_our_files_beside_it(cluster: Cluster) -> None:
+    foreign(cluster)
+    site, plan = planned(cluster)
+    create(cluster.folder, plan)
+    site.place(plan, cluster.folder, BUNDLED)
+    assert [remote.looked for remote in cluster.remotes.values()] == [1, 0], "the same image is on both"
+    assert "torch 2.15.0" in site.versions and "CUDA 13.2" in site.versions
+    for name, node in zip(cluster.remotes, plan.nodes, strict=True):
+        ours = cluster.at(name) / "ours"
+        assert node.argv[:3] == ("/opt/conda/bin/python", "-m", "torch.distributed.run")
+        rank = ("/opt/conda/bin/python", "-IS", "/opt/ringmaster/launcher/on_node/rank.py")
+        assert node.argv[-RANK_WORDS:] == rank and (ours / "launcher/on_node/rank.py").is_file()
+        assert node.environment["RINGMASTER_PROGRAM"] == "/opt/conda/bin/python -u -m trainer"
+        assert (ours / "trainer" / "__main__.py").is_file() and node.working_folder == "/opt/ringmaster"
+        assert node.container is not None
+        brought = {bind.target: bind for bind in node.container.binds if bind.source.startswith(str(ours))}
+        assert all(bind.read_only and Path(bind.source).exists() for bind in brought.values())
+        assert brought.keys() == {
+            "/opt/ringmaster",
+            "/opt/conda/lib/site-packages/ringmaster_exit.py",
+            "/opt/conda/lib/site-packages/ringmaster_exit.pth",
+        }
+
+
+def test_a_foreign_image_for_the_trainer_and_for_scripts(cluster: Cluster, tmp_path: Path) -> None:
+    foreign(cluster, packages={"python": "3.9.2", "torchvision": "1", "numpy": "1"})
+    with pytest.raises(RingmasterError, match=r"the bundled trainer needs 3\.11") as raised:
+        planned(cluster)
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
+    script = tmp_path / "train.py"
+    script.write_text("print()\n")
+    _, plan = planned(cluster, Request(program=user_script(script, ())))
+    assert plan.nodes[0].environment["RINGMASTER_PROGRAM"] == "/opt/conda/bin/python -u /job/code/train.py"
+
+
+def test_an_image_that_can_not_be_asked_is_refused(cluster: Cluster) -> None:
+    foreign(cluster)
+    cluster.remotes["node1"].contents = "half an answer"
+    with pytest.raises(RingmasterError, match=r"node1: the image .* can't be asked what is in it") as raised:
+        planned(cluster)
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
 
 
 def place(cluster: Cluster, request: Request = BUNDLED) -> None:

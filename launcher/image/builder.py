@@ -86,8 +86,7 @@ class Builder:
     def follow(self, words: Sequence[str], stdin: bytes | Iterable[bytes], steps: Steps) -> int:
         """Run a program that takes long, show its steps; return its exit code.
 
-        In a silence, the current step is shown, and how many bytes have been written where the engine keeps images:
-        neither pip nor BuildKit tells how far it is.
+        In a silence, the current step is shown, and how much less is free where the engine keeps images: neither pip nor BuildKit tells how far it is.
 
         If we are stopped (by Ctrl-C or SIGTERM), the program on the node is ended too.
         """
@@ -190,7 +189,7 @@ class _Shown:
         """Return how much has been written since the beginning, as far as that is known."""
         free = _number(self._free_gb)
         written = 0.0 if free is None or self._free_before is None else self._free_before - free
-        return f", {written:.1f} GB written" if written > 0 else ""
+        return f", {written:.1f} GB of disk taken" if written > 0 else ""
 
     def _say(self, line: str) -> None:
         self._shown_at = time.monotonic()

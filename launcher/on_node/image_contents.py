@@ -5,6 +5,7 @@ It stands alone: only the standard library of Python 3.9, no sibling imports. It
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -28,8 +29,7 @@ def contents() -> dict[str, Any]:
         "capabilities": os.environ.get("NVIDIA_DRIVER_CAPABILITIES", ""),
     }
     try:
-        import torch  # type: ignore[import-not-found,unused-ignore]
-
+        torch = importlib.import_module("torch")  # the image's; nothing of ours imports it
         found["torch"], found["cuda"] = str(torch.__version__), str(torch.version.cuda or "")
         found["torchrun"] = util.find_spec("torch.distributed.run") is not None
         found["packages"].setdefault("torch", found["torch"])

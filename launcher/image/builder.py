@@ -86,7 +86,8 @@ class Builder:
     def follow(self, words: Sequence[str], stdin: bytes | Iterable[bytes], steps: Steps) -> int:
         """Run a program that takes long, show its steps; return its exit code.
 
-        In a silence, the current step is shown, and how much less is free where the engine keeps images: neither pip nor BuildKit tells how far it is.
+        In a silence, the current step is shown, and how much less is free where the engine keeps images: neither pip
+        nor BuildKit tells how far it is.
 
         If we are stopped (by Ctrl-C or SIGTERM), the program on the node is ended too.
         """

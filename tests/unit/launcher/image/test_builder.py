@@ -3,8 +3,8 @@
 import pytest
 
 from launcher.base.errors import RingmasterError
-from launcher.image.buildkit_output import Steps
 from launcher.image.builder import _Shown
+from launcher.image.buildkit_output import Steps
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,15 @@ task imports what it needs itself: starting up is part of the time to the first 
 """
 
 import time
+from typing import TYPE_CHECKING
 
 from fabric import Connection
 
 from launcher.commands.cli import leave_with
 from launcher.commands.flags import with_flags
+
+if TYPE_CHECKING:
+    from launcher.commands.inventory import Inventory
 
 
 @with_flags
@@ -19,7 +23,14 @@ def train(_connection: Connection, *, debug: bool, **flags: str) -> None:
     from launcher.commands.options import TrainOptions
     from launcher.commands.train import run
 
-    leave_with(lambda: run(TrainOptions(**flags), started_at=started_at), debug=debug)
+    def deliver(inventory: "Inventory") -> int:
+        from launcher.commands import provision as verb
+
+        names = ",".join(host.name for host in inventory.hosts)
+        options = verb.Options(inventory=flags["inventory"], limit=names, tags="train_image")
+        return verb.run(verb.Verb.PROVISION, options, debug=debug, inventory=inventory)
+
+    leave_with(lambda: run(TrainOptions(**flags), started_at=started_at, deliver=deliver), debug=debug)
 
 
 @with_flags

@@ -13,26 +13,30 @@ from docker.errors import ImageNotFound
 
 from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
 from launcher.cluster import job_folders, resume
 from launcher.cluster.engine import containers
 from launcher.cluster.job import ClusterJob, planned_job_dir
-from launcher.cluster.preflight import findings, probe_answer
+from launcher.cluster.preflight import findings, foreign_image, probe_answer
 from launcher.cluster.preflight.checks import run_checks
-from launcher.cluster.preflight.findings import Candidate, JobNeeds
+from launcher.cluster.preflight.findings import Candidate, JobNeeds, Report
+from launcher.cluster.preflight.foreign_image import look_inside
 from launcher.cluster.preflight.gpus import JobOnNode, choose_gpus, promised_gpus
 from launcher.cluster.preflight.image import image_names
 from launcher.cluster.preflight.network import free_port
-from launcher.cluster.preflight.plan_input import to_node_facts
+from launcher.cluster.preflight.plan_input import container_user, to_node_facts
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
 from launcher.cluster.preflight.requirements import find_requirements
 from launcher.cluster.transfer.checkpoint import Home, Place, bring_checkpoint, tree_of
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
-from launcher.cluster.transfer.file_tree import FileTree, describe
+from launcher.cluster.transfer.file_tree import FileTree, describe, hashed_entry, in_order
 from launcher.cluster.transfer.upload import Holder, upload_code, upload_data
 from launcher.image import labels
-from launcher.image.content import trainer_hash
+from launcher.image.content import our_files, trainer_hash
+from launcher.image.cuda import fitting_cuda
 from launcher.image.labels import ImageFacts
+from launcher.image.supply import Supply
 from launcher.inventory.hosts import Host
 from launcher.job import container
 from launcher.job.checkpoint import Checkpoint
@@ -42,6 +46,8 @@ from launcher.job.request import Request
 from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.pool import on_all, open_all, revived
 
+_LOOK_S = 300.0
+"""For a foreign image to say what is in it: it imports torch, from a disk that has not read it yet."""
 IMAGE_OWNER = (container.IMAGE_USER, container.IMAGE_USER)
 
 
@@ -80,6 +86,7 @@ class ClusterSite:
         image: str,
         say: Callable[[str], None],
         everyone: Callable[[], Sequence[Host]] = tuple,
+        supply: Supply | None = None,
     ) -> None:
         """Args:
         hosts: the chosen nodes, in order.
@@ -87,7 +94,9 @@ class ClusterSite:
         image: the recorded image; empty if none is recorded.
         say: prints a line for the user; called from several threads.
         everyone: reads all hosts of the inventory: an earlier job may have run on others.
+        supply: brings the image to nodes that lack it; None: a job on such nodes is refused.
         """
+        self._supply = supply
         self._hosts = hosts
         self._everyone = everyone
         self._remotes = dict(remotes)
@@ -95,6 +104,8 @@ class ClusterSite:
         self._image = image
         self._say = say
         self._code: FileTree | None = None
+        self._ours: FileTree | None = None
+        """What a foreign image lacks of ours."""
         self._data: FileTree | None = None
         self._source: _Source | None = None
         self._clock_s = 0.0
@@ -134,30 +145,80 @@ class ClusterSite:
         Raises:
             RingmasterError: a check refuses the job; if there are several problems, a table of all nodes was shown.
         """
-        observed = on_all(self._remotes, self._look_at)
-        candidates = [self._candidate(host, observed[host.name], request) for host in self._hosts]
-        required = find_requirements(request.program)
-        needs = JobNeeds(
-            image=self._image,
-            trainer=trainer_hash(),
-            requirements=required,
-            environment=request.environment,
-            variables=request.variables,
-        )
-        report = run_checks(candidates, needs)
+        candidates, report = self._examined(request)
+        if report.lacks_image and self._supply:
+            candidates, report = self._supplied(candidates, request, self._supply)
         if report.problems:
             if len(report.problems) > 1:
                 node_table.show(findings.rows(candidates, report))
             raise report.error
         head = candidates[0]
+        assert head.image is not None
         self._clock_s = head.answer.clock_s
         self._list_files(request)
         facts = [self._facts(candidate) for candidate in candidates]
         self.versions = _versions(head.image, self._image)
         port = free_port(head.answer.listening, head.host.name)
-        plan = make_plan(folder.name, request, facts, self._places(request), port, resumes=resumes)
+        plan = make_plan(folder.name, request, facts, self._places(request, head.image), port, resumes=resumes)
         notes = (*plan.notes, *(str(warning) for warning in report.warnings), *self._file_notes())
         return replace(plan, notes=notes, code=self._code.hash if self._code else None)
+
+    def _examined(self, request: Request, assumed: ImageFacts | None = None) -> tuple[list[Candidate], Report]:
+        """Look at all nodes, and run every check.
+
+        Args:
+            assumed: the image that nodes without one are taken to have.
+        """
+        observed = on_all(self._remotes, self._look_at)
+        candidates = self._looked_into(
+            [self._candidate(host, observed[host.name], request, assumed) for host in self._hosts]
+        )
+        required = find_requirements(request.program)
+        reference = self._image or (assumed.id if assumed else "")
+        needs = JobNeeds(
+            image=reference,
+            trainer=trainer_hash(),
+            bundled=request.program.script is None,
+            requirements=None if assumed else required,
+            environment=request.environment,
+            variables=request.variables,
+        )
+        return candidates, run_checks(candidates, needs)
+
+    def _looked_into(self, candidates: list[Candidate]) -> list[Candidate]:
+        """Return the candidates with what is in their image, if that is a foreign one: the first that has it is asked.
+
+        Raises:
+            RingmasterError: the image can't be run.
+        """
+        one = next((one for one in candidates if one.image and one.image.foreign and one.image.architecture), None)
+        if one is None or one.image is None or not one.answer.job_dir.writable:
+            return candidates
+        command = look_inside(one.image, one.answer.job_dir.path, container_user(one.answer))
+        done = self._remotes[one.host.name].run(command, limit_s=_LOOK_S)
+        try:
+            contents = foreign_image.parse(done.text)
+        except ValueError as error:
+            why = done.why if done.code else error
+            raise RingmasterError(
+                f"{one.host.name}: the image {self._image} can't be asked what is in it ({why}): does it have /bin/sh?",
+                exit_code=ExitCode.NOT_STARTED,
+            ) from error
+        self._ours = FileTree(root=ROOT, entries=in_order(hashed_entry(ROOT, name) for name in our_files()))
+        return [
+            replace(each, image=replace(each.image, contents=contents)) if each.image and each.image.foreign else each
+            for each in candidates
+        ]
+
+    def _supplied(
+        self, candidates: Sequence[Candidate], request: Request, supply: Supply
+    ) -> tuple[list[Candidate], Report]:
+        """Have the image brought to the nodes, and look at them again: much may have changed meanwhile."""
+        images = {one.host.name: one.image for one in candidates}
+        drivers = [gpu.driver for one in candidates if one.choice.devices for gpu in one.answer.gpus]
+        brought = supply.bring(self._image, images, self._remotes, cuda=fitting_cuda(drivers))
+        self._image = brought.reference
+        return self._examined(request, brought.assumed)
 
     def prepare(self, plan: Plan) -> None:
         """Bring the user's own data to the nodes, which may take long, before anything of the job is created."""
@@ -188,6 +249,10 @@ class ClusterSite:
         owners = {node.name: node.container.user for node in plan.nodes if node.container}
         try:
             on_all(self._remotes, make)
+            if self._ours:
+                upload_code(
+                    self._remotes, self._ours, job_dirs, plan.name, owner=IMAGE_OWNER, say=self._say, into="ours"
+                )
             if self._code:
                 upload_code(self._remotes, self._code, job_dirs, plan.name, owner=IMAGE_OWNER, say=self._say)
             if self._source:
@@ -237,13 +302,14 @@ class ClusterSite:
             engine_problem=containers.engine_problem(client.info(), client.version()),
         )
 
-    def _candidate(self, host: Host, observed: _Observed, request: Request) -> Candidate:
+    def _candidate(self, host: Host, observed: _Observed, request: Request, assumed: ImageFacts | None) -> Candidate:
         choice = choose_gpus(observed.answer, observed.jobs, request.gpus, promised_gpus(host))
+        image = observed.image or assumed
         return Candidate(
             host=host,
             answer=observed.answer,
             choice=choice,
-            image=observed.image,
+            image=image,
             jobs=observed.jobs,
             engine_problem=observed.engine_problem,
         )
@@ -263,8 +329,11 @@ class ClusterSite:
         assert candidate.image is not None
         return to_node_facts(candidate.host, candidate.answer, candidate.choice, candidate.image, self._image)
 
-    def _places(self, request: Request) -> Places:
+    def _places(self, request: Request, image: ImageFacts) -> Places:
         own = None
+        python, rank_program = container.IMAGE_PYTHON, container.IMAGE_RANK_PROGRAM
+        if image.contents:
+            python, rank_program = Path(image.contents.python), container.BROUGHT_RANK_PROGRAM
         if self._data is not None:
             own = container.OWN_DATA / self._data.hash / self._data.entries[0].path.partition("/")[0]
         return Places(
@@ -274,9 +343,9 @@ class ClusterSite:
             checkpoints=container.RUN / "checkpoints",
             code=container.IMAGE_ROOT if request.program.script is None else container.CODE,
             secrets=container.SECRETS if request.secrets else None,
-            rank_program=container.IMAGE_RANK_PROGRAM,
-            python=container.IMAGE_PYTHON,
-            agent=(str(container.IMAGE_PYTHON), "-m", "torch.distributed.run"),
+            rank_program=rank_program,
+            python=python,
+            agent=(str(python), "-m", "torch.distributed.run"),
         )
 
     def _file_notes(self) -> Iterator[str]:

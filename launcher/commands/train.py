@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError, StoppedEr
 from launcher.base.terminal import visible
 from launcher.base.values import switch
 from launcher.commands import dry_run
+from launcher.commands.asking import SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_inventory
 from launcher.commands.options import TrainOptions, to_request
 from launcher.follow.follower import Follower
@@ -20,7 +21,7 @@ from launcher.follow.show.closing import show_end
 from launcher.follow.show.screen import Screen
 from launcher.follow.site import Site, SiteJob
 from launcher.follow.summary import finish
-from launcher.image.record import image_of
+from launcher.image.record import image_of, place
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, inherit
 from launcher.job.folder import RUNS, JobFolder, NameTakenError, choose, create, discard, earlier
@@ -29,12 +30,16 @@ from launcher.job.request import Request, choose_nodes
 from trainer.config import run_config as trainer_config
 from trainer.errors import UserError
 
+Deliver = Callable[[Inventory], int]
 
-def run(options: TrainOptions, *, started_at: float) -> int:
+
+def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = None) -> int:
     """Plan the job, carry it out, and return its exit code.
 
     Args:
         started_at: unix time of the launcher's start, from which `first_step_s` and `wall_s` count.
+        deliver: brings the recorded image to an inventory's nodes, and returns an exit code; None: a job whose nodes
+            lack the image is refused.
 
     Raises:
         RingmasterError: the request, the inventory or a check before the start is at fault; nothing was started.
@@ -45,15 +50,16 @@ def run(options: TrainOptions, *, started_at: float) -> int:
     if request.program.script is None and {"-h", "--help"} & set(request.program.arguments):
         print(trainer_config.usage())
         return ExitCode.SUCCEEDED
-    inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask)
+    inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask, askable=(VAULT, SUDO))
     hosts = choose_nodes(inventory.hosts, request.nodes)
     timings.mark("inventory read")
-    with _site(inventory, hosts) as site:
+    dry = switch("DRY_RUN", options.dry_run)
+    with _site(inventory, hosts, deliver, dry=dry) as site:
         timings.mark("connected")
         source = site.newest(from_job) if from_job else None
         plan, folder = _planned(options, request, site, source)
         timings.mark("nodes looked at, job planned")
-        if switch("DRY_RUN", options.dry_run):
+        if dry:
             dry_run.show(plan)
             return ExitCode.SUCCEEDED
         if detach and plan.nodes[0].container is None:
@@ -72,7 +78,7 @@ def run(options: TrainOptions, *, started_at: float) -> int:
 
 
 @contextmanager
-def _site(inventory: Inventory, hosts: Sequence[Host]) -> Iterator[Site]:
+def _site(inventory: Inventory, hosts: Sequence[Host], deliver: Deliver | None, *, dry: bool) -> Iterator[Site]:
     """Yield the site of these nodes; its connections are closed afterwards."""
     runtimes = {host.runtime for host in hosts}
     if len(runtimes) > 1:
@@ -84,11 +90,38 @@ def _site(inventory: Inventory, hosts: Sequence[Host]) -> Iterator[Site]:
         yield LocalSite(hosts)
         return
     from launcher.cluster.site import ClusterSite
+    from launcher.image.supply import Supply
     from launcher.ssh.pool import connected
 
     with connected(hosts, inventory.pins) as remotes:
-        image = image_of(inventory.path, hosts)
-        yield ClusterSite(hosts, remotes, inventory.pins, image=image, say=_say, everyone=inventory.everyone)
+        supply = deliver and Supply(
+            record=place(inventory.path),
+            pins=inventory.pins,
+            named=bool(hosts[0].settings.get("image")),
+            everyone=inventory.everyone,
+            deliver=lambda names: _delivered(deliver, inventory, names),
+            say=_say,
+            dry_run=dry,
+        )
+        yield ClusterSite(
+            hosts,
+            remotes,
+            inventory.pins,
+            image=image_of(inventory.path, hosts),
+            say=_say,
+            everyone=inventory.everyone,
+            supply=supply,
+        )
+
+
+def _delivered(deliver: Deliver, inventory: Inventory, names: Sequence[str]) -> int:
+    """Have the image delivered; what the playbook's verb does with signals ends with it."""
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        return deliver(replace(inventory, hosts=tuple(host for host in inventory.everyone() if host.name in names)))
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
 
 
 def _say(text: str) -> None:

@@ -66,6 +66,11 @@ def provide(builder: Builder, wanted: str) -> Base:
     return base
 
 
+def engines_name(shown: str, architecture: str) -> str:
+    """Return the name in the engine of a base that people know by the name `shown`."""
+    return content.base_tag(architecture) if shown == _OURS else shown
+
+
 def _find(builder: Builder, name: str, shown: str) -> Base | None:
     known = builder.has(name)
     if not known:
@@ -116,7 +121,7 @@ def _make(builder: Builder, name: str, why: str) -> None:
     with tempfile.TemporaryFile() as errors, _mmdebstrap(builder.means.architecture, errors) as program:
         assert program.stdout is not None
         try:
-            code = builder.follow(["docker", "import", "-", name], _gzipped(program.stdout), steps)
+            code = builder.follow(["docker", "import", "-", name], _gzipped(program.stdout, steps), steps)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
@@ -154,9 +159,11 @@ def _mmdebstrap(architecture: str, errors: IO[bytes]) -> "subprocess.Popen[bytes
     )
 
 
-def _gzipped(stream: IO[bytes]) -> Iterator[bytes]:
-    """Compress a little, as it may go over a slow uplink."""
-    squeeze = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+def _gzipped(stream: IO[bytes], steps: Steps) -> Iterator[bytes]:
+    """Compress a little, as it may go over a slow uplink; the current step says how much has been sent."""
+    squeeze, name, sent = zlib.compressobj(1, zlib.DEFLATED, _GZIP), steps.current, 0
     while data := stream.read(_PIECE):
-        yield squeeze.compress(data)
+        yield (piece := squeeze.compress(data))
+        sent += len(piece)
+        steps.current = f"{name}, {sent / 1e6:.0f} MB sent"
     yield squeeze.flush()

@@ -4,7 +4,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import SYSTEMS_ENGINE
 from launcher.base.terminal import visible
 from launcher.image.buildkit_output import Steps
 from launcher.ssh.connection import Finished, Remote
@@ -22,11 +23,11 @@ _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bu
 _PIP = "/etc/pip.conf"
 _WANTED = (*_CERTIFICATES, _PIP)
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_SYSTEMS_ENGINE = "DOCKER_HOST=unix:///var/run/docker.sock"
+_ITS_ENGINE = f"DOCKER_HOST={SYSTEMS_ENGINE}"
 """What jobs and Ansible's modules ask. The user's own settings (`docker context use`) may name another engine."""
 _ENVIRONMENT = ("env", "DOCKER_BUILDKIT=1", "BUILDX_BUILDER=default", "BUILDX_NO_DEFAULT_ATTESTATIONS=1")
 """Selects the engine's own builder: any other keeps its results to itself, and doesn't know the engine's images."""
-_STOPPABLE = f'echo $$; export {_SYSTEMS_ENGINE}; exec "$@"'
+_STOPPABLE = f'echo $$; export {_ITS_ENGINE}; exec "$@"'
 """Prints the id of the process first, so that it can be ended."""
 
 
@@ -41,6 +42,8 @@ class Means:
     """In the engine's words: amd64, arm64."""
     maps_users: bool = False
     """Whether its engine gives containers users of their own (userns-remap)."""
+    folder: str = "/"
+    """Where its engine keeps images."""
 
 
 class Builder:
@@ -89,11 +92,14 @@ class Builder:
             raise self.failed("building the image failed; see its last lines above")
 
     def follow(self, words: Sequence[str], stdin: bytes | Iterable[bytes], steps: Steps) -> int:
-        """Run a program that takes long, show its steps and, in a silence, the current one; return its exit code.
+        """Run a program that takes long, show its steps; return its exit code.
+
+        In a silence, the current step is shown, and how much less is free where the engine keeps images: neither pip
+        nor BuildKit tells how far it is.
 
         If we are stopped (by Ctrl-C or SIGTERM), the program on the node is ended too.
         """
-        shown = _Shown(steps)
+        shown = _Shown(steps, self._free_gb)
         try:
             return self.remote.stream(["sh", "-c", _STOPPABLE, "sh", *words], stdin=stdin, on_output=shown.on_output)
         except BaseException:
@@ -106,7 +112,7 @@ class Builder:
 
     def run(self, words: Sequence[str], *, limit_s: float = 60.0) -> Finished:
         """Run a short `docker` command on the node."""
-        return self.remote.run(["env", _SYSTEMS_ENGINE, *words], limit_s=limit_s)
+        return self.remote.run(["env", _ITS_ENGINE, *words], limit_s=limit_s)
 
     def failed(self, what: str) -> RingmasterError:
         """Return the error for a build that can't be done on this node."""
@@ -138,23 +144,32 @@ class Builder:
         ).text.splitlines()
         secrets = [f"--secret=id=ca,src={file}" for file in files if file in _CERTIFICATES][:1]
         secrets += [f"--secret=id=pip,src={_PIP}"] if _PIP in files else []
-        space = self.remote.run(["df", "-Pk", str(info.get("DockerRootDir") or "/")]).text.splitlines()
-        if len(space) < 2:
+        folder = str(info.get("DockerRootDir") or "/")
+        free_gb = self._free_gb(folder)
+        if free_gb is None:
             raise self.failed("`df` doesn't say how much room its engine has for images")
         return Means(
             secrets=tuple(secrets),
-            free_gb=int(space[1].split()[3]) / 1e6,
+            free_gb=free_gb,
             architecture=str(version.get("Arch") or "amd64"),
             maps_users=any("name=userns" in option.split(",") for option in info.get("SecurityOptions") or ()),
+            folder=folder,
         )
+
+    def _free_gb(self, folder: str = "") -> float | None:
+        """Return the room where the engine keeps images; None if `df` doesn't say."""
+        lines = self.remote.run(["df", "-Pk", folder or self.means.folder]).text.splitlines()
+        return int(lines[1].split()[3]) * 1024 / 1e9 if len(lines) > 1 else None
 
 
 class _Shown:
     """The part of a program's output that the user sees; a thread names the current step in a long silence."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, free_gb: Callable[[], float | None]) -> None:
         self.pid = ""
         self._steps = steps
+        self._free_gb = free_gb
+        self._free_before = _number(free_gb)
         self._lock = threading.Lock()
         self._began = self._shown_at = time.monotonic()
         self._ended = threading.Event()
@@ -178,10 +193,26 @@ class _Shown:
     def _watch(self) -> None:
         while not self._ended.wait(0.2):
             with self._lock:
-                if time.monotonic() - self._shown_at >= _SILENCE_S:
-                    self._say(f"… still: {self._steps.current} ({time.monotonic() - self._began:.0f} s)")
+                silent = time.monotonic() - self._shown_at >= _SILENCE_S
+            if silent:
+                amount = self._written()  # without the lock: asking takes a moment
+                with self._lock:
+                    self._say(f"… still: {self._steps.current} ({time.monotonic() - self._began:.0f} s{amount})")
+
+    def _written(self) -> str:
+        """Return how much has been written since the beginning, as far as that is known."""
+        free = _number(self._free_gb)
+        written = 0.0 if free is None or self._free_before is None else self._free_before - free
+        return f", {written:.1f} GB of disk taken" if written > 0 else ""
 
     def _say(self, line: str) -> None:
         self._shown_at = time.monotonic()
         with suppress(OSError, ValueError):  # that nobody reads it any more is no reason to stop
             print(visible(line), flush=True, file=sys.stdout)
+
+
+def _number(ask: Callable[[], float | None]) -> float | None:
+    """Return what the node says; None where it can't be asked: what is only shown must not end the build."""
+    with suppress(Exception):
+        return ask()
+    return None

@@ -37,6 +37,8 @@ class Wanted:
     """CUDA's major version; empty: the newest."""
     requirements: bytes | None = None
     """A requirements file with what the user's program needs in addition."""
+    requirements_path: str = ""
+    """Where that file was."""
 
     @property
     def lock(self) -> str:
@@ -52,6 +54,11 @@ class Wanted:
 def trainer_hash() -> str:
     """Return a hash of our own files in the image: the trainer, what starts each rank, and Python's exit function."""
     return _digest(_ours())
+
+
+def our_files() -> list[str]:
+    """Return the names, below the repository's root, of our own files in the image."""
+    return sorted(_ours())
 
 
 def context(wanted: Wanted) -> bytes:

@@ -40,6 +40,13 @@ def oldest_driver(drivers: Iterable[str]) -> str:
     return min(drivers, key=_first_number, default="")
 
 
+def fitting_cuda(drivers: Iterable[str]) -> str:
+    """Return the CUDA version that an image must be built for because of older drivers; empty: the newest will do."""
+    series = min(filter(None, map(_first_number, drivers)), default=0)
+    fits = next((one for one in _BUILDABLE if _DRIVERS[one] <= series), _BUILDABLE[0])
+    return "" if fits == _BUILDABLE[0] else str(fits)
+
+
 def card_problem(capability: str, architectures: Iterable[str], cuda: str) -> str:
     """Return why a card can't run an image's code, with the ways out.
 

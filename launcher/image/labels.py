@@ -18,6 +18,24 @@ REQUIREMENTS = "ringmaster.requirements"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What an image has that tells nothing about itself: one that `make image` did not build."""
+
+    python: str = ""
+    """The path of its Python; empty: it has none."""
+    site: str = ""
+    """The folder of its Python's packages."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    torch: str = ""
+    """The version of its torch; empty: it has none, and `problem` says why."""
+    torchrun: bool = False
+    cuda: str = ""
+    problem: str = ""
+    capabilities: str = ""
+    """What of a GPU's driver it asks for."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImageFacts:
     """An image on a node."""
 
@@ -26,11 +44,18 @@ class ImageFacts:
     """The digests under which registries know it."""
     architecture: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    contents: Contents | None = None
+    """Of a foreign image, once somebody has looked."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether `make image` did not build it."""
+        return not self.labels.get(TRAINER)
 
     @property
     def cuda(self) -> str:
         """The version of CUDA in it; empty where whoever built it didn't write it down."""
-        return self.labels.get(CUDA, "")
+        return self.contents.cuda if self.contents else self.labels.get(CUDA, "")
 
     @property
     def architectures(self) -> tuple[str, ...]:
@@ -40,6 +65,8 @@ class ImageFacts:
     @property
     def packages(self) -> Mapping[str, str]:
         """The version of each package in it, by name; empty where whoever built it didn't write them down."""
+        if self.contents:
+            return self.contents.packages
         try:
             versions = json.loads(self.labels.get(PACKAGES) or "{}")
         except ValueError:

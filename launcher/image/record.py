@@ -6,6 +6,8 @@ words its complaints as this module does.
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,14 @@ import yaml  # type: ignore[import-untyped]
 
 from launcher.base import atomic_file
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.image.content import LOCKS, Wanted
 from launcher.inventory.hosts import Host, beside
 
 NAME = "image.yml"
 REFERENCE = "ringmaster_image"
 """The key that provisioning and jobs read; the others are for people."""
+_ASKED = "asked"
+"""The key with what the user asked for, so that the same image can be built again."""
 _BY_DIGEST = re.compile(r"(^|@)sha256:[0-9a-f]{64}$")
 
 
@@ -64,6 +69,49 @@ def read_strict(path: Path) -> str:
     return str(content[REFERENCE])
 
 
+def asked(wanted: Wanted) -> dict[str, Any]:
+    """Return what the record keeps of a request, so that `wanted_again` can repeat it."""
+    return {_ASKED: {"base": wanted.base, "cuda": wanted.cuda, "requirements": wanted.requirements_path}}
+
+
+def asked_before(path: Path) -> dict[str, Any]:
+    """Return what `asked` has put into the record, to keep it in the next one."""
+    return {_ASKED: _content(path).get(_ASKED) or {}}
+
+
+def wanted_again(path: Path) -> Wanted:
+    """Return the request that the recorded image was built for; the usual one where there is no record.
+
+    Raises:
+        RingmasterError: it can't be repeated: it had requirements, and their file is gone or has changed.
+    """
+    content = _content(path)
+    earlier = content.get(_ASKED)
+    known = earlier if isinstance(earlier, dict) else {}
+    base, cuda, file = (str(known.get(key) or "") for key in ("base", "cuda", "requirements"))
+    again = Wanted(base=base, cuda=cuda if cuda in LOCKS else "")
+    if not content.get("requirements"):
+        return again
+    with suppress(OSError):
+        again = replace(again, requirements=Path(file).read_bytes(), requirements_path=file)
+    if again.requirements_hash != content["requirements"]:
+        raise RingmasterError(
+            f"the image in {path} is on none of these nodes, and can't be built again as it was: its requirements file "
+            f"({file or 'not recorded'}) is gone or has changed: make image REQUIREMENTS=<file>",
+            exit_code=ExitCode.NOT_STARTED,
+        )
+    return again
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return all that the record says; nothing where there is none, or a broken one."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def image_of(inventory: Path, hosts: Sequence[Host]) -> str:
     """Return the image that all `hosts` run, by digest or ID: the one their inventory names, else the recorded one.
 
@@ -81,8 +129,8 @@ def image_of(inventory: Path, hosts: Sequence[Host]) -> str:
     reference = from_inventory or read_strict(source)
     if reference and not _BY_DIGEST.search(reference):
         raise RingmasterError(
-            f"{source}: the image {reference} is not named by digest or ID, and a tag may be moved: make image "
-            "writes an ID, docker pull shows a digest"
+            f"{source}: the image {reference} is not named by digest or ID, and a tag may be moved: `docker pull "
+            f"{reference}` prints its digest; write {reference.partition('@')[0]}@sha256:…"
         )
     return reference
 

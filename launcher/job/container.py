@@ -25,6 +25,11 @@ HOME, CACHE, SECRETS = JOB / "home", JOB / "cache", JOB / "secrets"
 IMAGE_ROOT = Path("/opt/ringmaster")
 IMAGE_PYTHON = Path("/opt/venv/bin/python")
 IMAGE_RANK_PROGRAM = IMAGE_ROOT / "launcher" / "rank.py"
+BROUGHT_RANK_PROGRAM = IMAGE_ROOT / "launcher" / "on_node" / "rank.py"
+"""In a foreign image, where our files are mounted at the same place, as they are in this checkout."""
+EXIT_FUNCTION = ("ringmaster_exit.py", "ringmaster_exit.pth")
+"""In this checkout's requirements/; in an image they lie among Python's packages."""
+USER_NAME = "ringmaster"
 IMAGE_USER = 10001
 """The image's own user; containers run as this user where we log in as root."""
 
@@ -60,6 +65,10 @@ class ContainerFacts:
     data_dir: str
     cuda: str = ""
     """The image's CUDA version."""
+    site: str = ""
+    """Of a foreign image, the folder of its Python's packages: our files are brought beside it."""
+    capabilities: str = ""
+    """What a foreign image asks for of a GPU's driver."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +94,8 @@ class Container:
     shm_mib: int
     binds: tuple[Bind, ...]
     labels: Mapping[str, str]
+    foreign: bool = False
+    """Whether `make image` did not build the image: then nothing is known of its entry point."""
 
     def environment(self, facts: ContainerFacts, gpus: Sequence[str], *, checks: bool) -> dict[str, str]:
         """Return the variables that a rank needs only because it is in a container.
@@ -95,7 +106,7 @@ class Container:
         variables = {
             # The user may have no name in the image, and torch's compiler asks for both.
             "HOME": str(HOME),
-            "USER": "ringmaster",
+            "USER": USER_NAME,
             # Kept between jobs, so that nothing is compiled twice.
             "TORCHINDUCTOR_CACHE_DIR": str(CACHE / "inductor"),
             "TRITON_CACHE_DIR": str(CACHE / "triton"),
@@ -103,6 +114,8 @@ class Container:
         if not gpus:
             # Needed where the engine hands GPUs to every container, or the image asks for them.
             variables |= {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+        if gpus and self.foreign and not facts.capabilities:
+            variables["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"  # as our own image says
         if checks and gpus:
             variables |= {"RINGMASTER_CHECK_GPUS": "1", "RINGMASTER_CUDA": facts.cuda}
         return variables
@@ -144,6 +157,12 @@ def describe(
         binds.append(Bind(source=str(folder / "code"), target=str(CODE)))
     if secrets:
         binds.append(Bind(source=str(folder / "secrets"), target=str(SECRETS), read_only=True))
+    if facts.site:
+        binds.append(Bind(source=str(folder / "ours"), target=str(IMAGE_ROOT), read_only=True))
+        binds += [
+            Bind(source=str(folder / "ours" / "requirements" / name), target=f"{facts.site}/{name}", read_only=True)
+            for name in EXIT_FUNCTION
+        ]
     if facts.certificates:
         binds.append(Bind(source=_CERTIFICATES, target=_CERTIFICATES, read_only=True))
     return Container(
@@ -156,6 +175,7 @@ def describe(
         shm_mib=facts.memory // 2 // _MIB,
         binds=tuple(binds),
         labels={JOB_LABEL: job, NODE_LABEL: node, GENERATION_LABEL: "0"},
+        foreign=bool(facts.site),
     )
 
 
@@ -165,9 +185,12 @@ def arguments(container: Container, argv: Sequence[str], working_folder: str, en
 
     selection: dict[str, Any] = {"count": -1} if container.gpus == "all" else {"device_ids": container.gpus.split(",")}
     gpus = [DeviceRequest(capabilities=[["gpu"]], **selection)] if container.gpus else []
+    # An unknown image may start anything, and check its health by anything; its PID 1 must hand signals on.
+    own_start = {"entrypoint": [argv[0]], "init": True, "healthcheck": {"test": ["NONE"]}} if container.foreign else {}
     return {
+        **own_start,
         "image": container.image,  # by digest or ID: a tag may have been moved
-        "command": list(argv),
+        "command": list(argv[1:] if container.foreign else argv),
         "name": container.name,  # a second container of the same job can't be made
         "labels": dict(container.labels),  # status, logs and stop find it by these
         "working_dir": working_folder,
@@ -216,7 +239,9 @@ def command_line(container: Container, argv: Sequence[str], working_folder: str,
     words += ["--log-driver=json-file", f"--log-opt=max-size={_LOG_SIZE}", f"--log-opt=max-file={_LOG_FILES}"]
     words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--userns=host", f"--user={container.user}"]
     words += [f"--workdir={working_folder}", *(f"--env={key}={value}" for key, value in environment.items())]
-    return shlex.join([*words, container.image, *argv])
+    if container.foreign:
+        words += ["--init", "--no-healthcheck", f"--entrypoint={argv[0]}"]
+    return shlex.join([*words, container.image, *(argv[1:] if container.foreign else argv)])
 
 
 def _quoted_ids(gpus: str) -> str:

@@ -16,6 +16,8 @@ from launcher.on_node.rank import ARGUMENTS, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM,
 NCCL, GLOO = "nccl", "gloo"
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 """A job's name: it becomes the name of a folder."""
+RANK_WORDS = 3
+"""At the end of a node's command: how torchrun starts each rank's parent."""
 _NODE = re.compile(r"[^\W_][\w.+-]{0,252}")
 TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 """Variables that the plan chooses unless the user has set them."""

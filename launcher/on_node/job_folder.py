@@ -4,7 +4,7 @@ It stands alone: only the standard library of Python 3.9, no sibling imports. It
 it prints a line on standard error and exits with 3.
 
 <job_dir>/<name>/  plan.json · node (its name in the plan) · token (of the launcher that created it)
-                   run/ (RUN_DIR) · home/ · code/ (the user's) · secrets
+                   run/ (RUN_DIR) · home/ · code/ (the user's) · secrets · ours/ (beside a foreign image)
                    started (its container was about to be) · stopped (somebody stopped it)
                    summary.json, log (at its end) · collected (its results were fetched, its end is recorded)
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 KEPT = 10
 """How many jobs that ended, and whose results were fetched, keep their folders; older ones are removed."""
-_OF_THE_RUN = ("code", "home", "secrets")
+_OF_THE_RUN = ("code", "home", "ours", "secrets")
 """What nobody needs once a job has ended."""
 _TAIL = 1 << 16
 _LAUNCHER = "token"

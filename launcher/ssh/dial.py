@@ -54,8 +54,9 @@ def dial(host: Host, pins: Path, over: threading.Event | None = None) -> Remote:
 def _private_folder() -> Path:
     """Return a new folder that only this user can enter, with a path that a socket's address can hold."""
     chosen = Path(tempfile.gettempdir())
-    short = chosen if len(bytes(chosen)) < _LONGEST_PATH - len("/ringmaster-12345678/s") else Path("/tmp")  # noqa: S108
-    return Path(tempfile.mkdtemp(prefix="ringmaster-", dir=short))
+    if len(bytes(chosen)) >= _LONGEST_PATH - len("/ringmaster-12345678/s"):
+        chosen = Path("/tmp")  # noqa: S108 - mkdtemp makes a folder of our own there
+    return Path(tempfile.mkdtemp(prefix="ringmaster-", dir=chosen))
 
 
 def _refusal(host: Host, options: Sequence[str], pins: Path, answer: Answer) -> Refusal:

@@ -1,5 +1,6 @@
 """The Docker SDK over an SSH connection that is already open, instead of one that the SDK opens."""
 
+import time
 from typing import Any
 
 import docker
@@ -8,13 +9,16 @@ import requests.adapters
 from docker.transport import SSHHTTPAdapter
 from docker.transport.sshconn import RecentlyUsedContainer, SSHConnection, SSHConnectionPool
 
+from launcher.base.paths import SYSTEMS_ENGINE
 from launcher.ssh import program
 
 _URL = "http+docker://ssh"
 """The address from which the SDK knows that its streams are SSH channels."""
 _KEPT = 2
 """Channels that stay open for the next request."""
-_ENGINE = ("docker", "system", "dial-stdio")
+_DIAL = ("docker", "-H", SYSTEMS_ENGINE, "system", "dial-stdio")
+_FRESH_S = 60.0
+"""A channel that was unused for longer is not used again: the engine closes its end after five minutes."""
 _UNUSED = "http://127.0.0.1:1"
 """The SDK wants an address; ours replaces it before the first request."""
 
@@ -28,7 +32,7 @@ class _Connection(SSHConnection):
         """Reach the engine as the SDK would, except that no login shell sees the command."""
         self.sock = self.ssh_transport.open_session()
         self.sock.settimeout(self.timeout)
-        program.start(self.sock, _ENGINE)
+        program.start(self.sock, _DIAL)
 
 
 class _Pool(SSHConnectionPool):
@@ -47,16 +51,31 @@ class _OverTransport(SSHHTTPAdapter):
         self.ssh_host = ""
         self.timeout = timeout
         self.max_pool_size = _KEPT
-        pool: Any = _Pool(timeout=timeout, maxsize=_KEPT)
-        pool.ssh_transport = transport
-        self._pool = pool
+        self._transport = transport
+        self._pool = self._new_pool()
         pools: Any = RecentlyUsedContainer(1)
         self.pools = pools
+        self._used_at = time.monotonic()
         requests.adapters.HTTPAdapter.__init__(self)
 
     def get_connection(self, _url: Any, proxies: Any = None) -> Any:  # noqa: ARG002
         """Use one pool for all addresses: the SDK's pool for each of them soon uses up sshd's MaxSessions (10)."""
         return self._pool
+
+    def _new_pool(self) -> Any:
+        pool: Any = _Pool(timeout=self.timeout, maxsize=_KEPT)
+        pool.ssh_transport = self._transport
+        return pool
+
+    def send(self, *arguments: Any, **options: Any) -> Any:
+        """Send a request, over a new channel where the others have been idle for long."""
+        if time.monotonic() - self._used_at > _FRESH_S:
+            self._pool.close()  # those in use stay open
+            self._pool = self._new_pool()
+        try:
+            return super().send(*arguments, **options)
+        finally:
+            self._used_at = time.monotonic()
 
     def close(self) -> None:
         self._pool.close()

@@ -72,14 +72,15 @@ def cluster_plan(
 ) -> Plan:
     """Return a plan of containers, as `ClusterSite` makes it."""
     path = Path("/home/u/train.py") if script else None
+    foreign = bool(changed.get("site"))
     places = Places(
         run=container.RUN,
         data=container.DATA,
         checkpoints=container.RUN / "checkpoints",
         code=container.CODE if script else container.IMAGE_ROOT,
         secrets=container.SECRETS if secrets else None,
-        rank_program=container.IMAGE_RANK_PROGRAM,
-        python=container.IMAGE_PYTHON,
+        rank_program=container.BROUGHT_RANK_PROGRAM if foreign else container.IMAGE_RANK_PROGRAM,
+        python=Path("/usr/bin/python3") if foreign else container.IMAGE_PYTHON,
         agent=PLACES.agent,
     )
     user_request = Request(program=Program(arguments=arguments, root=Path("/home/u"), script=path))

@@ -17,8 +17,7 @@ from docker.errors import APIError, NotFound
 from launcher.cluster.engine import containers
 from launcher.cluster.engine.log_cursor import LogCursor
 from launcher.cluster.sockets import SOCKETS, has_socket
-from launcher.job.container import IMAGE_PYTHON, IMAGE_RANK_PROGRAM
-from launcher.job.plan import NodePlan
+from launcher.job.plan import RANK_WORDS, NodePlan
 from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.pool import open_all
 
@@ -35,7 +34,6 @@ _CLOCK = ("date", "+%s.%N")
 _CLOCK_BEATS = 30
 """After so many heartbeats the node's clock is read again: somebody may set it."""
 
-_RANK_COMMAND = " ".join((str(IMAGE_PYTHON), "-IS", str(IMAGE_RANK_PROGRAM)))
 _KILL = """
 signal=$1 command=$2
 shift 2
@@ -147,7 +145,8 @@ class DockerNode:
         """
         with suppress(APIError):
             client.api.unpause(self._container_id)  # a frozen process would not receive it
-        words = ["/bin/sh", "-c", _KILL, "sh", f"-{signum}", _RANK_COMMAND, *pids]
+        rank = " ".join(self.plan.argv[-RANK_WORDS:])
+        words = ["/bin/sh", "-c", _KILL, "sh", f"-{signum}", rank, *pids]
         created = client.api.exec_create(self._container_id, words)
         client.api.exec_start(created["Id"], detach=True)
 

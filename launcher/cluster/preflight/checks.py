@@ -11,6 +11,7 @@ from itertools import combinations
 
 from launcher.base.errors import ExitCode
 from launcher.cluster.preflight.findings import Candidate, Finding, JobNeeds, Report
+from launcher.cluster.preflight.foreign_image import unfit
 from launcher.cluster.preflight.gpus import (
     can_share,
     foreign_processes,
@@ -20,7 +21,6 @@ from launcher.cluster.preflight.gpus import (
     unclaimed_memory,
 )
 from launcher.cluster.preflight.image import (
-    foreign_image,
     image_absent,
     image_differs,
     image_unfit,
@@ -60,21 +60,26 @@ def run_checks(candidates: Sequence[Candidate], needs: JobNeeds) -> Report:
 
 
 def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
-    """Require a recorded image that `make image` built, with the packages that the script needs.
+    """Require an image that can run the job, with the packages that the script needs.
 
     An image with another trainer than this checkout's is worth a warning.
     """
     if not needs.image:
         what = "no image is recorded for these nodes: `make image` builds one and brings it to them"
-        yield Finding(what=what, exit_code=ExitCode.USAGE)
+        yield Finding(what=what, exit_code=ExitCode.USAGE, lacks_image=True)
     image = _usual_image(candidates)
     if image is None:
         return
-    if what := foreign_image(image) or (missing_packages(needs.requirements, image) if needs.requirements else ""):
+    if image.contents:
+        lacks = list(unfit(image.contents, bundled=needs.bundled))
+        yield from (Finding(what=f"the image {needs.image} {what}") for what in lacks)
+        if lacks:
+            return
+    if needs.requirements and (what := missing_packages(needs.requirements, image)):
         yield Finding(what=what)
-    if labels.TRAINER in image.labels and image.labels[labels.TRAINER] != needs.trainer:
+    if not image.foreign and image.labels[labels.TRAINER] != needs.trainer:
         what = "the image has another trainer than this checkout: `make image` brings it up to date, in seconds"
-        yield Finding(what=what, refuses=False)
+        yield Finding(what=what, refuses=False, lacks_image=True)
 
 
 def addresses_are_distinct(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
@@ -182,7 +187,7 @@ def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Ite
     for one in candidates:
         if one.image is None or usual is None:
             if needs.image:
-                yield one.problem(image_absent(one.answer, needs.image))
+                yield one.problem(image_absent(one.answer, needs.image), lacks_image=True)
             continue
         if not same_image(one.image, usual):
             yield one.problem(image_differs(one.image, usual))

@@ -23,6 +23,8 @@ class Finding:
     """Whether it keeps the job from starting; otherwise it is only a warning."""
     exit_code: ExitCode = ExitCode.NOT_STARTED
     """What the launcher exits with if this refuses the job."""
+    lacks_image: bool = False
+    """Whether it would be all right once the image is brought to the nodes."""
 
     def __str__(self) -> str:
         return f"{self.node}: {self.what}" if self.node else self.what
@@ -41,9 +43,9 @@ class Candidate:
     engine_problem: str = ""
     """Why its container engine can't run jobs; empty if it can."""
 
-    def problem(self, what: str) -> Finding:
+    def problem(self, what: str, *, lacks_image: bool = False) -> Finding:
         """Return a finding about this node that keeps the job from starting."""
-        return Finding(node=self.host.name, what=what)
+        return Finding(node=self.host.name, what=what, lacks_image=lacks_image)
 
     def warning(self, what: str) -> Finding:
         """Return a finding about this node that is only printed."""
@@ -58,6 +60,8 @@ class JobNeeds:
     """The recorded image; empty if none is recorded."""
     trainer: str
     """The hash of this checkout's own part of an image."""
+    bundled: bool = True
+    """Whether it is the bundled trainer's."""
     requirements: Requirements | None = None
     """The packages that the user's script asks for; None if it doesn't say."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +76,12 @@ class Report:
 
     problems: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
+
+    @property
+    def lacks_image(self) -> bool:
+        """Whether the image is to be brought: something would be all right then, and nothing else refuses the job."""
+        fixable = any(finding.lacks_image for finding in (*self.problems, *self.warnings))
+        return fixable and all(problem.lacks_image for problem in self.problems)
 
     @property
     def error(self) -> RingmasterError:

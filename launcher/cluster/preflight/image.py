@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
 from launcher.image import cuda
-from launcher.image.labels import TRAINER, ImageFacts
+from launcher.image.labels import ImageFacts
 
 _SHOWN = 19  # characters of an image's ID
 
@@ -43,16 +43,6 @@ def image_differs(image: ImageFacts, usual: ImageFacts) -> str:
     return (
         f"its image ({_short(image.id)}) is not that of the other nodes ({_short(usual.id)}): remove it there, then "
         "`make provision TAGS=train_image`"
-    )
-
-
-def foreign_image(image: ImageFacts) -> str:
-    """Return why the image can't be used on any node: `make image` did not build it; empty if it did."""
-    if TRAINER in image.labels:
-        return ""
-    return (
-        f"{_short(image.id)} was not made by `make image` (it has no label {TRAINER}), so it can't run a job: "
-        "`make image BASE=<that image>` builds on it; correct ringmaster_image"
     )
 
 

@@ -10,6 +10,11 @@ from launcher.job.plan import NodeFacts
 from launcher.on_node.addresses import RECORD
 
 
+def container_user(answer: ProbeAnswer) -> str:
+    """Return the `uid:gid` of a container there: the SSH user's, but never root's."""
+    return f"{answer.uid}:{answer.gid}" if answer.uid else f"{IMAGE_USER}:{IMAGE_USER}"
+
+
 def to_node_facts(
     host: Host, answer: ProbeAnswer, choice: GpuChoice, image: ImageFacts, recorded_image: str
 ) -> NodeFacts:
@@ -31,7 +36,7 @@ def to_node_facts(
         container=ContainerFacts(
             image=image.id,
             digest=recorded_image,
-            user=f"{answer.uid}:{answer.gid}" if answer.uid else f"{IMAGE_USER}:{IMAGE_USER}",
+            user=container_user(answer),
             all_gpus=choice.all_gpus,
             comm_env={name: value for name, value in (answer.comm_env or {}).items() if name != RECORD},
             infiniband=answer.devices,
@@ -41,5 +46,7 @@ def to_node_facts(
             job_dir=answer.job_dir.path,
             data_dir=answer.data_dir.path,
             cuda=image.cuda,
+            site=image.contents.site if image.contents else "",
+            capabilities=image.contents.capabilities if image.contents else "",
         ),
     )

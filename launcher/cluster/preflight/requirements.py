@@ -71,6 +71,8 @@ def missing_packages(requirements: Requirements, image: ImageFacts) -> str:
         elif lack:
             missing.append(lack)
     remedy = f"`make image REQUIREMENTS={shlex.quote(str(requirements.path))}` puts it in"
+    if image.contents:
+        remedy = f"the image is your own: put it in there, or take ringmaster_image away and then {remedy}"
     if missing:
         return f"{requirements.path} asks for {_few(missing)}: {remedy}"
     if unknown:

@@ -55,8 +55,9 @@ def upload_code(
     *,
     owner: tuple[int, int] | None = None,
     say: Say,
+    into: str = "code",
 ) -> None:
-    """Make a writable copy of `tree` at <job_dir>/<name>/code on all nodes; send only what a node doesn't have yet.
+    """Make a writable copy of `tree` at <job_dir>/<name>/<into> on all nodes; send only what a node doesn't have yet.
 
     Args:
         job_dirs: by node.
@@ -70,7 +71,7 @@ def upload_code(
 
     def place(remote: Remote) -> None:
         folder = job_dirs[remote.name]
-        call = Call(remote, ("make", f"{folder}/.code", f"{folder}/{name}/code", owner_word), say)
+        call = Call(remote, ("make", f"{folder}/.code", f"{folder}/{name}/{into}", owner_word), say)
         missing = call.ask([block(tree.manifest)])["missing"]
         if not missing:
             return

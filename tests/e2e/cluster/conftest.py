@@ -1,4 +1,4 @@
-"""One lab, provisioned and with the image, for all tests of jobs on a cluster."""
+"""One lab, provisioned and with the image, for all tests of jobs on a cluster; a first job brings the image."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from lab.lab import Lab
 from lab.nodes import spec
 from launcher.base.paths import ROOT
 from tests.e2e.cluster.cluster import Cluster, finished, start_make, step
-from tests.e2e.jobs import Trainer
+from tests.e2e.jobs import Job, Trainer
 from tests.support.environment import kept
 
 # Packets as small as in many a cloud: downloads through an engine's own network, of 1500 bytes, can stand still there.
@@ -39,10 +39,9 @@ def machines(an_engine: None) -> Iterator[Lab]:
         with step("lab"):
             found = lab.up(WANTED, OWN, renew=() if kept() else [node.name for node in WANTED.nodes])
         found["node2"].run("sh", "-c", SECOND)
-        for verb in ("provision", "image"):
-            with step(f"make {verb}"):
-                done = finished(start_make(verb, ROOT, {"INVENTORY": OWN.inventory}))
-            assert done.exit_code == 0, done.output
+        with step("make provision"):
+            done = finished(start_make("provision", ROOT, {"INVENTORY": OWN.inventory}))
+        assert done.exit_code == 0, done.output
         yield found
     finally:
         if not kept():
@@ -50,7 +49,15 @@ def machines(an_engine: None) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def cluster(machines: Lab, train: Trainer) -> Cluster:
+def first_job(machines: Lab, train: Trainer) -> Job:
+    """A bare cluster's second command: it builds the image, delivers it, and trains a model."""
+    with step("make train"):
+        return train(INVENTORY=OWN.inventory, NODES=2, ARGS="--dataset synthetic --epochs 1", timeout=2400)
+
+
+@pytest.fixture(scope="session")
+def cluster(machines: Lab, train: Trainer, first_job: Job) -> Cluster:
+    assert first_job.exit_code == 0, first_job.output
     return Cluster(machines=machines, trainer=train)
 
 

@@ -124,7 +124,7 @@ def test_no_port_is_free(cluster: Cluster) -> None:
     assert_refused(job, f"every port from {PORTS.start} to {PORTS.stop - 1} on node1 is in use", "ss -ltnp")
 
 
-def test_an_image_that_one_node_lacks_is_brought_by_the_command_that_is_named(cluster: Cluster) -> None:
+def test_an_image_that_one_node_lacks_is_brought_before_the_job(cluster: Cluster) -> None:
     image, node = cluster.image, "node2"
     # What the image is made of stays, under another name: to bring 6 GB again would prove nothing more.
     cluster.ssh(node, "docker", "tag", image, "ringmaster-test-base")
@@ -135,16 +135,15 @@ def test_an_image_that_one_node_lacks_is_brought_by_the_command_that_is_named(cl
     try:
         cluster.ssh(node, "docker", "image", "rm", "--force", image)
         with untouched(cluster):
-            job = cluster.train(ARGS=_BRIEF)
-        assert_refused(
-            job, f"ringmaster: node2: the image {image[:19]} is not there", "`make provision TAGS=train_image`"
-        )
-        mended = cluster.make("provision", TAGS="train_image")
-        assert mended.exit_code == 0, mended.output
+            dry = cluster.train(ARGS=_BRIEF, GPUS=1, DRY_RUN=1)
+        assert dry.exit_code == 0, dry.output
+        assert "node2: the image is not there: make train would deliver it to node2" in dry.output
+        job = cluster.train(ARGS=_BRIEF, GPUS=1)
+        assert job.exit_code == 0, job.output
+        assert "node2: the image is not there: first, deliver it to node2" in job.output
         assert cluster.image_on(node)["Id"] == image
     finally:
         cluster.ssh(node, "docker", "image", "rm", "--force", "ringmaster-test-kept")
-    assert cluster.train(ARGS=_BRIEF, GPUS=1).exit_code == 0
 
 
 def test_planned_gpus_that_the_container_does_not_see_are_not_replaced_by_the_cpu(

@@ -1,6 +1,7 @@
 """`make train NODES=2` with the defaults on a provisioned cluster: what runs there, and what comes home."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.e2e.cluster.cluster import NODES, Cluster, step
 from tests.e2e.jobs import Job
+from tests.support.environment import kept
 
 pytestmark = pytest.mark.timeout(3600)  # the first test waits for the lab and the image
 
@@ -17,6 +19,16 @@ _LISTENERS = r"""ss -Hltunp | while read -r _ _ _ _ address _ program; do
     echo "$address $(tr '\0' ' ' < /proc/${pid:-none}/cmdline)"
 done 2>/dev/null"""
 """Prints each address that a node listens at, and the words of its program; docker's own name server has none."""
+
+
+def test_a_bare_cluster_trains_a_model_by_its_second_command(first_job: Job) -> None:
+    """After `make provision` comes `make train`: it says that it builds the image, and delivers it first."""
+    assert first_job.exit_code == 0, first_job.output
+    assert first_job.summary["state"] == "succeeded" and first_job.summary["test_accuracy"] is not None
+    if not kept():
+        assert "no image is recorded: first, build one on node1, and deliver it to node1, node2" in first_job.output
+        (built_s,) = re.findall(r"PyTorch and what it needs: (\d+\.\d) s", first_job.output)
+        assert first_job.summary["first_step_s"] > float(built_s), "counted from the launcher's start"
 
 
 @dataclass(frozen=True, kw_only=True)

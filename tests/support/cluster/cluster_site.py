@@ -4,7 +4,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from docker.errors import ImageNotFound
 
 from launcher.base.paths import ROOT
 from launcher.cluster.site import ClusterSite
@@ -21,6 +24,18 @@ from tests.support.probe_answers import ANSWER, interface
 BUNDLED = Request(program=Program(arguments=("--epochs", "1"), root=ROOT))
 ID = "sha256:" + "1" * 64
 REFERENCE = "registry.example/train@sha256:" + "2" * 64
+
+IMAGE: dict[str, Any] = {
+    "Id": ID,
+    "Architecture": "amd64",
+    "Config": {
+        "Labels": {
+            "ringmaster.trainer": trainer_hash(),
+            "ringmaster.cuda": "13.2",
+            "ringmaster.packages": json.dumps({"torch": "2.9", "torchvision": "0.24"}),
+        }
+    },
+}
 
 _SOURCE = Path(probe.__file__).read_text()
 
@@ -45,8 +60,15 @@ class Node(LocalRemote):
             "interfaces": [interface("eth1", f"10.0.0.{number}/24")],
         }
         self.fake = FakeEngine(name)
+        self.image: dict[str, Any] | None = IMAGE
+        """What its engine says of the image; None: it has none."""
+        self.contents, self.looked = "", 0
+        """What a foreign image says is in it, and how often it was asked."""
 
     def run(self, words: Any, **how: Any) -> Finished:
+        if words[0] == "sh" and "docker" in words:
+            self.looked += 1
+            return Finished(code=0, out=self.contents.encode(), err=b"")
         if words[3] == _SOURCE:
             return Finished(code=0, out=json.dumps(self.answer).encode(), err=b"")
         self.before.get(words[4], lambda: None)()
@@ -55,15 +77,16 @@ class Node(LocalRemote):
         return done
 
     def engine(self) -> Any:
-        return _Engine(self.fake)
+        return _Engine(self)
 
 
 class _Engine:
-    """An engine that has the image."""
+    """An engine that has the image, if its node has it."""
 
-    def __init__(self, fake: FakeEngine) -> None:
-        self.api = fake.api
+    def __init__(self, node: Node) -> None:
+        self.api = node.fake.api
         self.images = self
+        self._node = node
 
     def info(self) -> dict[str, Any]:
         return {"SecurityOptions": ["name=seccomp,profile=default"]}
@@ -72,13 +95,9 @@ class _Engine:
         return {"Components": [{"Name": "Engine"}]}
 
     def get(self, name: str) -> Any:
-        labels = {
-            "ringmaster.trainer": trainer_hash(),
-            "ringmaster.cuda": "13.2",
-            "ringmaster.packages": json.dumps({"torch": "2.9", "torchvision": "0.24"}),
-        }
-        attrs = {"Id": ID, "Architecture": "amd64", "Config": {"Labels": labels}}
-        return type("Image", (), {"attrs": attrs})()
+        if self._node.image is None:
+            raise ImageNotFound(name)
+        return SimpleNamespace(attrs=self._node.image)
 
 
 class Cluster:
@@ -91,9 +110,10 @@ class Cluster:
         self.folder = JobFolder(path=top / "runs" / "job")
         self.printed: list[str] = []
 
-    def site(self) -> ClusterSite:
+    def site(self, image: str = REFERENCE, supply: Any = None) -> ClusterSite:
         hosts = [remote.host for remote in self.remotes.values()]
-        return ClusterSite(hosts, self.remotes, Path("/pins"), image=REFERENCE, say=self.printed.append)
+        say = self.printed.append
+        return ClusterSite(hosts, self.remotes, Path("/pins"), image=image, say=say, supply=supply)
 
     def jobs(self) -> list[list[str]]:
         """Return what is in each node's folder of jobs."""

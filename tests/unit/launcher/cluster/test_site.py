@@ -12,13 +12,16 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import site as cluster_site
 from launcher.cluster.site import ClusterSite
 from launcher.cluster.transfer.data import list_data
+from launcher.image.content import trainer_hash
+from launcher.image.labels import ImageFacts
+from launcher.image.supply import Brought
 from launcher.job import container
 from launcher.job.folder import create
-from launcher.job.plan import Plan
+from launcher.job.plan import RANK_WORDS, Plan
 from launcher.job.program import user_script
 from launcher.job.request import Request
 from launcher.ssh.connection import LostError
-from tests.support.cluster.cluster_site import BUNDLED, ID, REFERENCE, Cluster
+from tests.support.cluster.cluster_site import BUNDLED, ID, IMAGE, REFERENCE, Cluster
 from tests.support.probe_answers import ANSWER
 
 
@@ -60,6 +63,126 @@ def test_what_one_node_lacks_refuses_the_job(cluster: Cluster) -> None:
 def test_a_job_that_is_there_refuses_another_and_is_named(cluster: Cluster) -> None:
     cluster.remotes["node2"].fake.put("first")
     with pytest.raises(RingmasterError, match=r"node2: .*first") as raised:
+        planned(cluster)
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
+
+
+class Supply:
+    """Brings the image to all nodes, and remembers what it was asked."""
+
+    def __init__(self, cluster: Cluster, brought: Brought) -> None:
+        self.cluster, self.brought = cluster, brought
+        self.asked: list[tuple[str, dict[str, bool]]] = []
+
+    def bring(self, reference: str, images: Mapping[str, Any], remotes: Any, *, cuda: str) -> Brought:
+        self.asked.append((reference, {name: image is not None for name, image in images.items()}))
+        if self.brought.assumed is None:
+            for node in self.cluster.remotes.values():
+                node.image = IMAGE
+        return self.brought
+
+
+def test_a_node_without_the_image_gets_it_before_the_job(cluster: Cluster) -> None:
+    cluster.remotes["node2"].image = None
+    supply = Supply(cluster, Brought(reference=REFERENCE))
+    plan = cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == [(REFERENCE, {"node1": True, "node2": False})]
+    assert [node.container and node.container.image for node in plan.nodes] == [ID, ID]
+
+
+def test_where_none_is_recorded_the_job_runs_the_one_that_was_built(cluster: Cluster) -> None:
+    for node in cluster.remotes.values():
+        node.image = None
+    supply = Supply(cluster, Brought(reference=ID))
+    plan = cluster.site(image="", supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == [("", {"node1": False, "node2": False})] and plan.nodes[1].image == ID
+
+
+def test_an_older_image_is_renewed_and_a_present_one_left_alone(cluster: Cluster) -> None:
+    supply = Supply(cluster, Brought(reference=REFERENCE))
+    cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == []
+    old = {**IMAGE, "Config": {"Labels": {**IMAGE["Config"]["Labels"], "ringmaster.trainer": "older"}}}
+    for node in cluster.remotes.values():
+        node.image = old
+    cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == [(REFERENCE, {"node1": True, "node2": True})]
+
+
+def test_what_else_refuses_the_job_comes_before_minutes_of_building(cluster: Cluster) -> None:
+    cluster.remotes["node2"].image = None
+    cluster.remotes["node2"].answer["comm_env"] = None
+    supply = Supply(cluster, Brought(reference=REFERENCE))
+    with pytest.raises(RingmasterError, match="node2"):
+        cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert supply.asked == []
+
+
+def test_a_dry_run_plans_with_the_image_that_would_be_there(cluster: Cluster) -> None:
+    cluster.remotes["node2"].image = None
+    assumed = ImageFacts(id=ID, architecture="", labels={"ringmaster.trainer": trainer_hash()})
+    supply = Supply(cluster, Brought(reference=REFERENCE, assumed=assumed))
+    plan = cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    assert [node.container and node.container.image for node in plan.nodes] == [ID, ID]
+
+
+FOREIGN = {**IMAGE, "Config": {"Labels": {"ringmaster.trainer": ""}}}
+CONTENTS = {
+    "python": "/opt/conda/bin/python",
+    "site": "/opt/conda/lib/site-packages",
+    "packages": {"python": "3.12.1", "torch": "2.15.0", "torchvision": "0.29", "numpy": "2.0"},
+    "torch": "2.15.0",
+    "torchrun": True,
+    "cuda": "13.2",
+    "problem": "",
+    "capabilities": "",
+}
+
+
+def foreign(cluster: Cluster, **changed: object) -> None:
+    for node in cluster.remotes.values():
+        node.image, node.contents = FOREIGN, json.dumps({**CONTENTS, **changed})
+
+
+def test_a_foreign_image_is_used_as_it_is_with_our_files_beside_it(cluster: Cluster) -> None:
+    foreign(cluster)
+    site, plan = planned(cluster)
+    create(cluster.folder, plan)
+    site.place(plan, cluster.folder, BUNDLED)
+    assert [remote.looked for remote in cluster.remotes.values()] == [1, 0], "the same image is on both"
+    assert "torch 2.15.0" in site.versions and "CUDA 13.2" in site.versions
+    for name, node in zip(cluster.remotes, plan.nodes, strict=True):
+        ours = cluster.at(name) / "ours"
+        assert node.argv[:3] == ("/opt/conda/bin/python", "-m", "torch.distributed.run")
+        rank = ("/opt/conda/bin/python", "-IS", "/opt/ringmaster/launcher/on_node/rank.py")
+        assert node.argv[-RANK_WORDS:] == rank and (ours / "launcher/on_node/rank.py").is_file()
+        assert node.environment["RINGMASTER_PROGRAM"] == "/opt/conda/bin/python -u -m trainer"
+        assert (ours / "trainer" / "__main__.py").is_file() and node.working_folder == "/opt/ringmaster"
+        assert node.container is not None
+        brought = {bind.target: bind for bind in node.container.binds if bind.source.startswith(str(ours))}
+        assert all(bind.read_only and Path(bind.source).exists() for bind in brought.values())
+        assert brought.keys() == {
+            "/opt/ringmaster",
+            "/opt/conda/lib/site-packages/ringmaster_exit.py",
+            "/opt/conda/lib/site-packages/ringmaster_exit.pth",
+        }
+
+
+def test_a_foreign_image_for_the_trainer_and_for_scripts(cluster: Cluster, tmp_path: Path) -> None:
+    foreign(cluster, packages={"python": "3.9.2", "torchvision": "1", "numpy": "1"})
+    with pytest.raises(RingmasterError, match=r"the bundled trainer needs 3\.11") as raised:
+        planned(cluster)
+    assert raised.value.exit_code == ExitCode.NOT_STARTED
+    script = tmp_path / "train.py"
+    script.write_text("print()\n")
+    _, plan = planned(cluster, Request(program=user_script(script, ())))
+    assert plan.nodes[0].environment["RINGMASTER_PROGRAM"] == "/opt/conda/bin/python -u /job/code/train.py"
+
+
+def test_an_image_that_can_not_be_asked_is_refused(cluster: Cluster) -> None:
+    foreign(cluster)
+    cluster.remotes["node1"].contents = "half an answer"
+    with pytest.raises(RingmasterError, match=r"node1: the image .* can't be asked what is in it") as raised:
         planned(cluster)
     assert raised.value.exit_code == ExitCode.NOT_STARTED
 

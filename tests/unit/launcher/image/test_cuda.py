@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from launcher.commands.image import _ASK_ARCHITECTURES
+from launcher.image.build import _ASK_ARCHITECTURES
 from launcher.image.content import LOCKS
 from launcher.image.cuda import card_problem, driver_problem, driver_prospect
 

@@ -33,14 +33,20 @@ def read_back(line: str) -> dict[str, Any]:
         parser.add_argument(flag)
     for flag in ("--label", "--ulimit", "--device", "--mount", "--log-opt", "--cap-drop", "--security-opt", "--env"):
         parser.add_argument(flag, action="append", default=[])
-    parser.add_argument("--detach", action="store_true")
+    for flag in ("--detach", "--init", "--no-healthcheck"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--entrypoint")
     parser.add_argument("image")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     docker, run, *words = shlex.split(line)
     assert (docker, run) == ("docker", "run")
     options = parser.parse_args(words)
     assert options.detach
+    own_start = {"entrypoint": [options.entrypoint]} if options.entrypoint else {}
+    own_start |= {"init": True} if options.init else {}
+    own_start |= {"healthcheck": {"test": ["NONE"]}} if options.no_healthcheck else {}
     return {
+        **own_start,
         "image": options.image,
         "command": options.command,
         "name": options.name,
@@ -252,3 +258,36 @@ def test_words_whose_bytes_an_engine_would_not_keep_travel_as_hex(word: str) -> 
         value = rendered(node)["environment"]["RINGMASTER_ARGUMENTS"]
         value.encode()  # as the engine's JSON does it
         assert shlex.split(decoded(value)) == [word, "ü"]
+
+
+FOREIGN = {"site": "/opt/conda/lib/site-packages"}
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_a_foreign_image_starts_what_we_say_and_has_our_files_beside_it(script: bool) -> None:
+    node = cluster_plan(2, ("0", "1"), script=script, **FOREIGN).nodes[1]
+    create = rendered(node)
+    assert node.container is not None
+    assert read_back(command_line(node.container, node.argv, node.working_folder, node.environment)) == {
+        **create,
+        "mounts": [*map(dict, create["mounts"])],
+    }
+    assert [*create["entrypoint"], *create["command"]] == [*node.argv]
+    assert create["init"] is True and create["healthcheck"] == {"test": ["NONE"]}
+    brought = [bind for bind in node.container.binds if "/ours" in bind.source]
+    assert [(bind.target, bind.read_only) for bind in brought] == [
+        ("/opt/ringmaster", True),
+        ("/opt/conda/lib/site-packages/ringmaster_exit.py", True),
+        ("/opt/conda/lib/site-packages/ringmaster_exit.pth", True),
+    ]
+    assert node.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert Plan.from_json(json.loads(json.dumps(cluster_plan(2, **FOREIGN).as_json()))) == cluster_plan(2, **FOREIGN)
+
+
+def test_what_a_foreign_image_asks_for_of_the_driver_stays() -> None:
+    node = cluster_plan(1, ("0",), **FOREIGN, capabilities="compute,utility,video").nodes[0]
+    assert "NVIDIA_DRIVER_CAPABILITIES" not in node.environment
+
+
+def test_our_own_image_starts_by_its_entry_point() -> None:
+    assert not {"entrypoint", "init", "healthcheck"} & rendered(cluster_plan(1).nodes[0]).keys()

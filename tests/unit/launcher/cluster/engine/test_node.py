@@ -15,14 +15,17 @@ import requests
 from docker.errors import APIError, NotFound
 
 from launcher.cluster.engine import node as docker_node
-from launcher.cluster.engine.node import _KILL, _RANK_COMMAND, DockerNode, _memory
+from launcher.cluster.engine.node import _KILL, DockerNode, _memory
 from launcher.cluster.sockets import SOCKETS, has_socket
 from launcher.inventory.hosts import Host
+from launcher.job.plan import RANK_WORDS
 from launcher.ssh.connection import Trouble
 from tests.support.cluster.engine import refusal, stamp
 from tests.support.cluster.followed_node import Followed
 from tests.support.cluster.live_engine import FakeRemote, LiveEngine, until
 from tests.support.plans import cluster_plan
+
+_RANK_COMMAND = " ".join(cluster_plan(1).nodes[0].argv[-RANK_WORDS:])
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0
@@ -219,9 +222,10 @@ class TestTheScriptThatSignals:
     def test_where_there_is_none_nothing_happens(self, tmp_path: Path) -> None:
         self.signal(f"python -IS {tmp_path / 'none.py'}", [])
 
-    def test_ranks_are_started_by_that_command(self) -> None:
-        words = cluster_plan(1).nodes[0].argv
-        assert " ".join(words[words.index("--no-python") + 1 :]) == _RANK_COMMAND
+    @pytest.mark.parametrize("changed", [{}, {"site": "/opt/conda/lib/site-packages"}])
+    def test_ranks_are_started_by_that_command(self, changed: dict[str, str]) -> None:
+        words = cluster_plan(1, **changed).nodes[0].argv
+        assert words[words.index("--no-python") + 1 :] == words[-RANK_WORDS:]
 
 
 def test_terminating_asks_the_agent_too(nodes: list[DockerNode]) -> None:

@@ -15,7 +15,7 @@ from launcher.cluster.preflight.gpus import GpuChoice, JobOnNode, choose_gpus, p
 from launcher.cluster.preflight.image import image_names
 from launcher.cluster.preflight.probe_answer import Folder
 from launcher.cluster.preflight.requirements import Requirements
-from launcher.image.labels import ImageFacts, from_engine
+from launcher.image.labels import Contents, ImageFacts, from_engine
 from tests.support.probe_answers import ANSWER, answer, host, interface
 
 LABELS = {"ringmaster.trainer": "t1", "ringmaster.cuda": "13.2", "ringmaster.packages": '{"torch": "2.15.0"}'}
@@ -158,12 +158,24 @@ class TestImage:
     def test_the_same_by_digest_under_another_id_is_fine(self) -> None:
         assert problems(candidate(), replace(candidate("node2"), image=replace(IMAGE, id="sha256:x"))) == []
 
-    def test_a_strangers_image_is_refused_once(self) -> None:
-        nodes = [replace(candidate(f"node{number}"), image=replace(IMAGE, labels={})) for number in (1, 2)]
+    def test_a_foreign_image_that_lacks_torch_is_refused_once(self) -> None:
+        contents = Contents(python="/usr/bin/python3", problem="ModuleNotFoundError: No module named 'torch'")
+        foreign = replace(IMAGE, labels={}, contents=contents)
+        nodes = [replace(candidate(f"node{number}"), image=foreign) for number in (1, 2)]
         (only,) = problems(
             *nodes, needs=replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"pandas"))
         )
-        assert "was not made by `make image`" in only
+        assert only.startswith("the image sha256:r has no torch that can be imported (ModuleNotFoundError")
+
+    def test_a_foreign_image_with_all_that_is_needed_is_used(self) -> None:
+        packages = {"python": "3.12.1", "torch": "2.15.0", "torchvision": "0.29", "numpy": "2.0", "pandas": "2.0"}
+        contents = Contents(python="/usr/bin/python3", site="/s", packages=packages, torch="2.15.0", torchrun=True)
+        node = replace(candidate(), image=replace(IMAGE, labels={}, contents=contents))
+        wanted = replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"pandas"))
+        assert warnings(node, needs=wanted) == [], "and not of another trainer: it has none"
+        wanted = replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"einops"))
+        (only,) = problems(node, needs=wanted)
+        assert "asks for einops: the image is your own: put it in there" in only
 
     def test_an_older_trainer_is_a_warning(self) -> None:
         (only,) = warnings(candidate(), candidate("node2"), needs=replace(NEEDS, trainer="t2"))

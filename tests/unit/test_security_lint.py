@@ -31,7 +31,7 @@ REFUSED = {
     "import subprocess\nsubprocess.run(f'ls {x}', shell=True)": "S602",
     "import os\nos.system(f'ls {x}')": "S605",
     "import paramiko\nc = paramiko.SSHClient()\nc.set_missing_host_key_policy(paramiko.WarningPolicy)": "S507",
-    "import paramiko\nconnection.client.set_missing_host_key_policy(paramiko.AutoAddPolicy())": "TID251",
+    "import paramiko\nconnection.client.set_missing_host_key_policy(paramiko.WarningPolicy())": "TID251",
     "import tarfile\ntarfile.open('x').extractall('y')": "S202",
     "import socket\nsocket.create_server(('0.0.0.0', 1))": "S104",
     "import os\nos.chmod('x', 0o777)": "S103",

@@ -19,7 +19,7 @@ from launcher.inventory.hosts import Host
 from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh import dial, master, mux
 from launcher.ssh.pool import connected, open_all
-from launcher.ssh.refusals import RefusedError
+from launcher.ssh.refusals import RefusedError, State
 from tests.support.cluster.agent import agent_with
 from tests.support.cluster.live_engine import until
 from tests.support.cluster.sshd import BRIDGE, Place, Sshd
@@ -136,6 +136,27 @@ def test_more_sessions_than_the_node_allows_are_explained(place: Place, machine:
         remotes["node1"].sftp()
         with pytest.raises(RingmasterError, match=r"^node1: its sshd opens no further session .* MaxSessions there"):
             remotes["node1"].run(["true"])
+
+
+def test_a_key_that_was_revoked_is_refused(place: Place, machine: Sshd) -> None:
+    with place.pins.open("a") as file:
+        file.write(f"@revoked * {machine.key.get_name()} {machine.key.get_base64()}\n")
+    _, failed = open_all([place.host(machine.port)], place.pins)
+    assert (failed["node1"].state, failed["node1"].why) == (State.CHANGED, "its host key is marked as revoked")
+    assert machine.offered == []
+
+
+def test_an_unknown_jump_host_is_not_taken_for_the_node(place: Place, machine: Sshd) -> None:
+    """The node's own key is known: nothing may say that it has changed."""
+    jump = place.machine()
+    config = place.keys.with_name("config")
+    text = f"  ProxyJump ops@127.0.0.1:{jump.port}\n"
+    host = configured(place, machine, "")
+    config.write_text(f"Host gpu-*\n{text}{config.read_text()}")
+    _, failed = open_all([host], place.pins)
+    assert failed["node1"].state is State.UNKNOWN
+    assert "make provision shows it" not in failed["node1"].why
+    assert jump.offered == machine.offered == []
 
 
 KILLED = """

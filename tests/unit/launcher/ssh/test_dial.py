@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,15 @@ def test_a_login_shell_may_talk_first(place: Place, machine: Sshd) -> None:
     with connected([place.host(machine.port)], place.pins) as remotes:
         assert remotes["node1"].alive
         assert remotes["node1"].port == machine.port, "as the node sees it"
+
+
+@pytest.mark.parametrize("shell", [name for name in ("bash", "tcsh", "bsd-csh", "fish") if shutil.which(name)])
+def test_any_login_shell_will_do(place: Place, machine: Sshd, shell: str) -> None:
+    machine.shell = str(shutil.which(shell))
+    words = ["a!b", "!!", "it's", "\\", "a\\\\b", "$HOME", "`id`", "~", "*", "a\nb", "", "ü"]
+    with connected([place.host(machine.port)], place.pins) as remotes:
+        done = remotes["node1"].run(["printf", "%s|", *words])
+    assert done.text == "".join(f"{word}|" for word in words)
 
 
 def test_an_account_that_may_run_nothing(place: Place, machine: Sshd) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from launcher.inventory.hosts import Host
 from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh import dial, master, mux
 from launcher.ssh.pool import connected, open_all
-from launcher.ssh.refusals import RefusedError
+from launcher.ssh.refusals import RefusedError, State
 from tests.support.cluster.agent import agent_with
 from tests.support.cluster.live_engine import until
 from tests.support.cluster.sshd import BRIDGE, Place, Sshd
@@ -100,6 +101,15 @@ def test_a_login_shell_may_talk_first(place: Place, machine: Sshd) -> None:
         assert remotes["node1"].port == machine.port, "as the node sees it"
 
 
+@pytest.mark.parametrize("shell", [name for name in ("bash", "tcsh", "bsd-csh", "fish") if shutil.which(name)])
+def test_any_login_shell_will_do(place: Place, machine: Sshd, shell: str) -> None:
+    machine.shell = str(shutil.which(shell))
+    words = ["a!b", "!!", "it's", "\\", "a\\\\b", "$HOME", "`id`", "~", "*", "a\nb", "", "ü"]
+    with connected([place.host(machine.port)], place.pins) as remotes:
+        done = remotes["node1"].run(["printf", "%s|", *words])
+    assert done.text == "".join(f"{word}|" for word in words)
+
+
 def test_an_account_that_may_run_nothing(place: Place, machine: Sshd) -> None:
     machine.shell = "/bin/false"
     _, failed = open_all([place.host(machine.port)], place.pins)
@@ -136,6 +146,27 @@ def test_more_sessions_than_the_node_allows_are_explained(place: Place, machine:
         remotes["node1"].sftp()
         with pytest.raises(RingmasterError, match=r"^node1: its sshd opens no further session .* MaxSessions there"):
             remotes["node1"].run(["true"])
+
+
+def test_a_key_that_was_revoked_is_refused(place: Place, machine: Sshd) -> None:
+    with place.pins.open("a") as file:
+        file.write(f"@revoked * {machine.key.get_name()} {machine.key.get_base64()}\n")
+    _, failed = open_all([place.host(machine.port)], place.pins)
+    assert (failed["node1"].state, failed["node1"].why) == (State.CHANGED, "its host key is marked as revoked")
+    assert machine.offered == []
+
+
+def test_an_unknown_jump_host_is_not_taken_for_the_node(place: Place, machine: Sshd) -> None:
+    """The node's own key is known: nothing may say that it has changed."""
+    jump = place.machine()
+    config = place.keys.with_name("config")
+    text = f"  ProxyJump ops@127.0.0.1:{jump.port}\n"
+    host = configured(place, machine, "")
+    config.write_text(f"Host gpu-*\n{text}{config.read_text()}")
+    _, failed = open_all([host], place.pins)
+    assert failed["node1"].state is State.UNKNOWN
+    assert "make provision shows it" not in failed["node1"].why
+    assert jump.offered == machine.offered == []
 
 
 KILLED = """

@@ -62,3 +62,40 @@ def test_a_file_that_can_not_be_written_is_said(tmp_path: Path, key: tuple[Key, 
     with pytest.raises(RingmasterError, match="can't be pinned") as raised:
         known_hosts.pin(tmp_path / "none" / "known_hosts", [("a", key[0])])
     assert raised.value.exit_code == ExitCode.NOT_STARTED
+
+
+def key_of(folder: Path, name: str) -> Key:
+    path = folder / name
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    kind, blob = path.with_suffix(".pub").read_text().split()[:2]
+    return Key(kind=kind, blob=blob)
+
+
+def test_of_the_keys_that_ssh_knows_only_ordinary_ones_are_trusted(tmp_path: Path) -> None:
+    plain, revoked, authority, both = (key_of(tmp_path, name) for name in ("plain", "revoked", "authority", "both"))
+    pins = tmp_path / "pins"
+    lines = [
+        f"10.0.0.1,other {plain.kind} {plain.blob} a comment",
+        f"@revoked 10.0.0.1 {revoked.kind} {revoked.blob}",
+        f"@cert-authority 10.0.0.* {authority.kind} {authority.blob}",
+        f"10.0.0.1 {both.kind} {both.blob}",
+        f"@revoked * {both.kind} {both.blob}",
+        f"10.0.0.2 {revoked.kind} {revoked.blob}",
+        f"10.0.0.1 {plain.kind} {plain.blob}",
+    ]
+    pins.write_text("\n".join(lines) + "\n")
+    route = known_hosts.parse_route(f"hostname 10.0.0.1\nport 22\nuserknownhostsfile {pins}\n", pins)
+    assert known_hosts.trusted(route) == [plain]
+    assert {entry.marker for entry in known_hosts.entries(route)} == {"", "@revoked", "@cert-authority"}
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", pins], check=True, capture_output=True)
+    assert "10.0.0.1," not in pins.read_text()
+    assert known_hosts.trusted(route) == [plain], "names may be hashed"
+
+
+def test_a_key_that_was_revoked_in_another_file_is_not_trusted_either(tmp_path: Path) -> None:
+    key = key_of(tmp_path, "key")
+    pins, mine = tmp_path / "pins", tmp_path / "mine"
+    pins.write_text(f"10.0.0.1 {key.kind} {key.blob}\n")
+    mine.write_text(f"@revoked * {key.kind} {key.blob}\n")
+    text = f"hostname 10.0.0.1\nport 22\nuserknownhostsfile {mine}\nglobalknownhostsfile {pins}\n"
+    assert known_hosts.trusted(known_hosts.parse_route(text, pins)) == []

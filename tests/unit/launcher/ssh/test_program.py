@@ -13,7 +13,6 @@ from launcher.base.paths import ROOT
 from launcher.ssh.program import command_line
 
 SHELLS = ("sh", "bash", "dash", "csh", "bsd-csh", "tcsh", "fish", "zsh", "ksh")
-"""Those that are not here are tried on a node: tests/integration/provision/test_login_shells.py."""
 HERE = [shell for shell in SHELLS if shutil.which(shell)]
 words = st.lists(
     st.binary(max_size=40).filter(lambda word: 0 not in word).map(lambda word: word.decode(errors="surrogateescape"))

@@ -147,7 +147,7 @@ class ClusterSite:
         """
         candidates, report = self._examined(request)
         if report.lacks_image and self._supply:
-            candidates, report = self._supplied(candidates, request, self._supply)
+            candidates, report = self._supplied(candidates, request, self._supply) or (candidates, report)
         if report.problems:
             if len(report.problems) > 1:
                 node_table.show(findings.rows(candidates, report))
@@ -212,11 +212,13 @@ class ClusterSite:
 
     def _supplied(
         self, candidates: Sequence[Candidate], request: Request, supply: Supply
-    ) -> tuple[list[Candidate], Report]:
-        """Have the image brought to the nodes, and look at them again: much may have changed meanwhile."""
+    ) -> tuple[list[Candidate], Report] | None:
+        """Have the image brought to the nodes, and look at them again; None if there was nothing to bring."""
         images = {one.host.name: one.image for one in candidates}
         drivers = [gpu.driver for one in candidates if one.choice.devices for gpu in one.answer.gpus]
         brought = supply.bring(self._image, images, self._remotes, cuda=fitting_cuda(drivers))
+        if brought is None:
+            return None
         self._image = brought.reference
         return self._examined(request, brought.assumed)
 

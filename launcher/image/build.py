@@ -3,9 +3,12 @@
 import datetime
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from docker.errors import DockerException
 
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from launcher.base.terminal import visible
@@ -63,7 +66,9 @@ def renew_image(remote: Remote, record: Path, labels: Mapping[str, str], say: Ca
 def can_renew(remote: Remote, labels: Mapping[str, str]) -> bool:
     """Return whether a node has the layers that an image with these labels is built on."""
     layers = labels.get(prune.LAYERS, "")
-    return bool(layers) and bool(Builder(remote).has(layers))
+    with suppress(DockerException):  # it is not there
+        return bool(layers) and bool(remote.engine().images.get(layers))
+    return False
 
 
 def _made(

@@ -55,8 +55,8 @@ class Supply:
 
     def bring(
         self, reference: str, images: Mapping[str, ImageFacts | None], remotes: Mapping[str, Remote], *, cuda: str
-    ) -> Brought:
-        """Build what is missing, and deliver it; return the image that the nodes have then.
+    ) -> Brought | None:
+        """Build what is missing, and deliver it; return the image that the nodes have then, None if it is the same.
 
         Args:
             reference: the image that is recorded or named; empty if there is none.
@@ -74,11 +74,12 @@ class Supply:
             builder = next((name for name in images if can_renew(remotes[name], present.labels)), None)
             if builder:
                 return self._renew(reference, remotes[builder], present, list(images))
-        if lacking:
-            who = ", ".join(lacking)
-            self._announce(f"{who}: the image is not there", f"deliver it to {who}")
-            self._bring_to(list(images))
-        return Brought(reference=reference, assumed=present or _assumed(reference))
+        if not lacking:
+            return None
+        who = ", ".join(lacking)
+        self._announce(f"{who}: the image is not there", f"deliver it to {who}")
+        self._bring_to(list(images))
+        return self._after(reference, present)
 
     def _provide(self, reference: str, names: list[str], remotes: Mapping[str, Remote], cuda: str) -> Brought:
         """Have an image that no node of the job has: from another node, else a new one."""
@@ -87,7 +88,7 @@ class Supply:
         if holder:
             self._announce("none of these nodes has the image", f"deliver it to {who} from {holder}")
             self._bring_to([*names, holder])
-            return Brought(reference=reference, assumed=_assumed(reference))
+            return self._after(reference, None)
         wanted = image_record.wanted_again(self._record)
         wanted = wanted if wanted.cuda or wanted.base else replace(wanted, cuda=cuda)
         what = "none of these nodes has the image that is recorded" if reference else "no image is recorded"
@@ -108,6 +109,10 @@ class Supply:
         image = renew_image(builder, self._record, present.labels, self._say)
         self._bring_to(names)
         return Brought(reference=image.id)
+
+    def _after(self, reference: str, present: ImageFacts | None) -> Brought:
+        """Return the image once it was delivered, or would have been."""
+        return Brought(reference=reference, assumed=(present or _assumed(reference)) if self._dry_run else None)
 
     def _holder(self, reference: str, names: Sequence[str]) -> str:
         """Return another node of the inventory that has the image; empty if none that answers has it."""

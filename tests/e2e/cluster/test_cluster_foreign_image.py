@@ -58,9 +58,9 @@ def test_it_is_brought_to_the_nodes_and_runs_a_script(
     job = cluster.train(INVENTORY=inventory, SCRIPT=program(_SCRIPT), GPUS=0)
     assert job.exit_code == 0, job.output
     assert "node2: the image is not there: first, deliver it to node2" in job.output
-    for node in NODES:
+    for rank, node in enumerate(NODES):
         uid = cluster.ssh(node, "id", "-u").strip()
-        assert job.lines_of(f"{node}:0")[:2] == [
+        assert job.lines_of(f"{node}:{rank}")[:2] == [
             f"sum 2 uid {uid} ringmaster quiet end True",
             "python /usr/local/bin/python as process docker-init",
         ]

@@ -91,7 +91,8 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(bench: Bench) -> Non
 
 
 def test_a_node_without_it_gets_it(bench: Bench) -> None:
-    assert bench.bring("sha256:i", PRESENT, None).reference == "sha256:i"
+    brought = bench.bring("sha256:i", PRESENT, None)
+    assert brought.reference == "sha256:i" and brought.assumed is None, "what the nodes have is looked at, not assumed"
     assert bench.delivered == [["node1", "node2"]] and bench.built == {"node1": [], "node2": []}
 
 
@@ -113,7 +114,7 @@ def test_an_older_image_that_can_not_be_renewed_is_used(bench: Bench, named: boo
     if named:  # the inventory's own image is nobody's to replace
         bench.nodes["node1"].known[LAYERS] = {}
     old = ImageFacts(id="sha256:o", architecture="amd64", labels=OLD_LABELS)
-    assert bench.bring("sha256:o", old, old, named=named).reference == "sha256:o"
+    assert bench.bring("sha256:o", old, old, named=named) is None
     assert (bench.said, bench.delivered, bench.built) == ([], [], {"node1": [], "node2": []})
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster.transfer.file_tree import FileTree, amount
+from launcher.base.values import amount
+from launcher.cluster.transfer.file_tree import FileTree
 from launcher.on_node import tree_store
 from launcher.on_node.tree_store import END, block, piece
 from launcher.ssh.connection import Remote

@@ -138,7 +138,7 @@ class Blob:
         """Complete the file from the chain; tell readers of each byte, or why no more come."""
         try:
             part = self.path + ".part"
-            with open(part, "ab+", buffering=0) as file:
+            with open(part, "ab+") as file:
                 self._receive(file, chain)
                 os.fsync(file.fileno())  # its content is never read again to check it
             os.replace(part, self.path)
@@ -154,6 +154,7 @@ class Blob:
                 self._tell(size=size)
                 for data in pieces:
                     file.write(data)
+                    file.flush()  # readers may have it now
                     digest.update(data)
                     self._tell(more=len(data))
                 if self.have < size:

@@ -115,7 +115,7 @@ def test_a_node_of_the_chain_that_fails_midway_costs_only_itself(provisioned: Pr
     assert {name: one["unreachable"] + one["failed"] for name, one in counts.items()} == {
         "node1": 0, "node2": 1, "node3": 0
     }, first.stdout  # fmt: skip
-    assert "node3 went on without node2: " in first.stdout
+    assert "node3 went on without node2: " in " ".join(first.stdout.split())  # its YAML folds long lines
     assert pulled_by(machines, begun) == {machines["node1"].address}
 
     second = playbook(machines, "site.yml", *ROLE, *chosen)

@@ -34,9 +34,10 @@ PRINTED = {
     "lines": "benchmarks.lines",
     "playbook": "benchmarks.playbook",
     "image-delivery": "benchmarks.image_delivery",
+    "delivery": "benchmarks.delivery",
 }
-"""Modules with `run(repetitions: int)`, which prints; only when asked for. The last two start container nodes (and, as
-root, install a Docker engine)."""
+"""Modules with `run(repetitions: int)`, which prints; only when asked for. The last three start container nodes (and,
+as root, install a Docker engine)."""
 PAGES = "pages"
 """Measures nothing: redraws the pages and the README's results from what is stored."""
 ESTIMATES = {

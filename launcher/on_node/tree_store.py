@@ -12,9 +12,11 @@ connection does.
 - have OWN HASH: reports whether the data is there.
 - want OWN HASH: reads a manifest; checks what an earlier transfer left; reports what is missing of the data.
 - take OWN HASH: reads a manifest, then pieces; completes the data.
-- fetch OWN HASH TARGET TOP: reads a manifest and this source; completes the data by `send` on TARGET, over SSH; if
-  TARGET is empty, on this node.
-- send TOP HASH: reads a manifest and a list of what is wanted of the tree at TOP; writes the pieces to standard output.
+- fetch OWN HASH [TARGET TOP PATIENCE]...: reads a manifest and this source; completes the data by `send` on the first
+  TARGET, over SSH; where that fails it goes on by the next. If a TARGET is empty, it is this node.
+- send TOP HASH PATIENCE: reads a manifest and a list of what is wanted of the tree at TOP; writes the pieces to
+  standard output. Of a tree that is still arriving there it sends what comes; it waits PATIENCE seconds for that to
+  begin.
 - adopt OWN HASH TARGET OWNER: moves the data into the empty folder TARGET, as its owner's, who may change it.
 
 A block (manifest, list) is its length in digits, a newline, its bytes. A blob is `sha256 size`, a newline, its bytes. A
@@ -38,7 +40,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 CHUNK_BYTES = 1 << 20
@@ -47,6 +49,8 @@ PLAIN, EXECUTABLE = 0o644, 0o755
 _CLOSED, _OPEN = 0o700, 0o755
 _UNUSED_S = 14 * 86400
 _PRUNE_S = 86400
+_SILENCE_S = 120
+_POLL_S = 0.05
 _SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ClearAllForwardings=yes"),
     # A source that falls silent must not block us for ever.
@@ -326,25 +330,43 @@ def take(own: bytes, tree_hash: str, stream: IO[bytes]) -> None:
     say(complete=True)
 
 
-def fetch(own: bytes, tree_hash: str, target: str, source: bytes, stream: IO[bytes]) -> None:
+def fetch(own: bytes, tree_hash: str, sources: list[str], stream: IO[bytes]) -> None:
     """Complete the data from a tree on another node, over this node's own SSH access to it, or on this one.
 
+    The tree may still be arriving there. Where a source fails, it goes on from the next one, at the byte that it had.
+
+    Args:
+        sources: targets, tops and patiences in turn.
+
     Raises:
-        SourceError: the other node can't be reached, or doesn't have the data.
+        SourceError: no node can be reached and has the data.
     """
     manifest, program = read_block(stream), read_block(stream)
     entries = _checked(manifest, tree_hash)
     with _part(own, tree_hash) as part:
         if part is not None:
-            wanted = _wanted(part, entries)
-            pace = Pace("fetched", sum(entries[index].size - offset for index, offset in wanted))
-            words = ["-IS", "-c", program.decode(), "send", os.fsdecode(source), tree_hash]
-            over_ssh = [*_SSH, "--", target, shlex.join(["python3", *words])]
-            request = block(manifest) + block(json.dumps(wanted).encode())
-            with _sender(over_ssh if target else [sys.executable, *words], request) as sender:
-                _receive(sender, part, entries, pace)
+            done: set[int] = set()
+            for place in range(0, len(sources), 3):
+                target, top, patience = sources[place : place + 3]
+                words = ["-IS", "-c", program.decode(), "send", top, tree_hash, patience]
+                over_ssh = [*_SSH, "--", target, shlex.join(["python3", *words])]
+                try:
+                    _fetch_rest(over_ssh if target else [sys.executable, *words], manifest, part, entries, done)
+                    break
+                except SourceError as error:
+                    if place + 3 >= len(sources):
+                        raise
+                    say(doing="moved", source=target, why=str(error))
             _finish(part, entries)
     say(complete=True)
+
+
+def _fetch_rest(command: list[str], manifest: bytes, part: bytes, entries: tuple[Entry, ...], done: set[int]) -> None:
+    """Receive from the command what is missing but for the files `done`; note there which have arrived."""
+    wanted = _wanted(part, entries, done)
+    pace = Pace("fetched", sum(entries[index].size - offset for index, offset in wanted))
+    with _sender(command, block(manifest) + block(json.dumps(wanted).encode())) as sender:
+        _receive(sender, part, entries, pace, done)
 
 
 @contextlib.contextmanager
@@ -375,15 +397,76 @@ def _sender(command: list[str], request: bytes) -> Iterator[IO[bytes]]:
                 process.stdin.close()
 
 
-def send(top: bytes, tree_hash: str, stream: IO[bytes]) -> None:
-    """Write the wanted pieces of the tree at `top` to standard output."""
+def send(top: bytes, tree_hash: str, patience_s: float, stream: IO[bytes]) -> None:
+    """Write the wanted pieces of the tree at `top` to standard output, as far as it is there, and as it arrives."""
     entries = _checked(read_block(stream), tree_hash)
+    growing = _Growing(top, patience_s)
     for index, offset in json.loads(read_block(stream)):
-        path = os.path.join(top, entries[index].name)
-        for data in piece(path, index, offset, entries[index].size):
+        sys.stdout.buffer.write(b"%d %d %d\n" % (index, offset, entries[index].size - offset))
+        for data in growing.read(entries[index], offset):
             sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
     sys.stdout.buffer.write(END)
     sys.stdout.buffer.flush()
+
+
+class _Growing:
+    """A tree that is there, or still arriving."""
+
+    def __init__(self, top: bytes, patience_s: float) -> None:
+        self._top, self._part = top, top + b".part"
+        self._until = time.monotonic() + patience_s
+        self._seen = False
+
+    def read(self, entry: Entry, offset: int) -> Iterator[bytes]:
+        """Yield a file from `offset` on, to its end.
+
+        Raises:
+            ValueError: it is not there, and nothing arrives.
+        """
+        heard_at = time.monotonic()
+        while offset < entry.size:
+            data = self._data(entry, offset)
+            if data:
+                offset, heard_at = offset + len(data), time.monotonic()
+                yield data
+            else:
+                self._wait(entry, heard_at)
+
+    def _data(self, entry: Entry, offset: int) -> bytes:
+        for top in (self._top, self._part):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                handle = os.open(os.path.join(top, entry.name), os.O_RDONLY)
+                try:
+                    return os.pread(handle, min(CHUNK_BYTES, entry.size - offset), offset)
+                finally:
+                    os.close(handle)
+        return b""
+
+    def _wait(self, entry: Entry, heard_at: float) -> None:
+        """Wait for more. A tree that is whole, or that nobody brings any more, has no more."""
+        whole = os.path.isdir(self._top)
+        if not whole and self._arrives():
+            self._seen = True
+            if time.monotonic() - heard_at > _SILENCE_S:
+                raise ValueError(f"nothing has arrived there for {_SILENCE_S} s")
+        elif os.path.isdir(self._top) and not whole:
+            return  # it has just become whole
+        elif whole or self._seen or time.monotonic() > self._until:
+            what = "changed while it was sent; try again" if whole else "No such file, and nothing arrives"
+            raise ValueError(f"{os.fsdecode(os.path.join(self._top, entry.name))!r}: {what}")
+        time.sleep(_POLL_S)
+
+    def _arrives(self) -> bool:
+        """Whether somebody has locked the folder in which it grows."""
+        try:
+            handle = os.open(self._part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            return not _lock(handle, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
 
 
 def piece(path: bytes, index: int, offset: int, size: int) -> Iterator[bytes]:
@@ -431,19 +514,19 @@ def _part(own: bytes, tree_hash: str) -> Iterator[bytes | None]:
         os.close(handle)
 
 
-def _lock(handle: int) -> bool:
+def _lock(handle: int, how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _wanted(part: bytes, entries: tuple[Entry, ...]) -> list[tuple[int, int]]:
-    """What is missing. Files of full size are read, and kept only if their hash is right."""
+def _wanted(part: bytes, entries: tuple[Entry, ...], done: Container[int] = ()) -> list[tuple[int, int]]:
+    """What is missing but for `done`. Files of full size are read, and kept only if their hash is right."""
     wanted, pace = [], Pace("checked", sum(entry.size for entry in entries))
     for index, entry in enumerate(entries):
-        if entry.sha256:
+        if entry.sha256 and index not in done:
             offset = _arrived(os.path.join(part, entry.name), entry, pace)
             if offset is not None:
                 wanted.append((index, offset))
@@ -470,7 +553,9 @@ def _arrived(path: bytes, entry: Entry, pace: Pace) -> int | None:
     return 0
 
 
-def _receive(stream: IO[bytes], part: bytes, entries: tuple[Entry, ...], pace: Pace) -> None:
+def _receive(
+    stream: IO[bytes], part: bytes, entries: tuple[Entry, ...], pace: Pace, done: set[int] | None = None
+) -> None:
     folders: set[bytes] = set()
     for head in iter(lambda: _line(stream), END):
         index, offset, length = map(int, head.split())
@@ -488,10 +573,13 @@ def _receive(stream: IO[bytes], part: bytes, entries: tuple[Entry, ...], pace: P
             for data in _exactly(stream, length):
                 digest.update(data)
                 file.write(data)
+                file.flush()  # it may be sent on at once
                 pace.add(len(data))
             if digest.hexdigest() != entry.sha256:
                 os.unlink(path)
                 raise ValueError(f"{entry.path!r} changed while it was sent; try again")
+            if done is not None:
+                done.add(index)
 
 
 def _finish(part: bytes, entries: tuple[Entry, ...]) -> None:
@@ -538,13 +626,15 @@ def main(words: list[str]) -> None:
         if verb == "make":
             make(os.fsencode(folder), os.fsencode(rest[0]), rest[1], stream)
         elif verb == "fetch":
-            fetch(os.fsencode(folder), rest[0], rest[1], os.fsencode(rest[2]), stream)
+            fetch(os.fsencode(folder), rest[0], rest[1:], stream)
+        elif verb == "send":
+            send(os.fsencode(folder), rest[0], float(rest[1]), stream)
         elif verb == "adopt":
             adopt(os.fsencode(folder), rest[0], os.fsencode(rest[1]), rest[2])
         elif verb == "have":
             have(os.fsencode(folder), rest[0])
         else:
-            {"want": want, "take": take, "send": send}[verb](os.fsencode(folder), rest[0], stream)
+            {"want": want, "take": take}[verb](os.fsencode(folder), rest[0], stream)
     except BrokenPipeError:
         os._exit(1)  # nobody reads any more
     except SourceError as error:

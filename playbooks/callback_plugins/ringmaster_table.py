@@ -41,7 +41,7 @@ _UNREACHABLE = (
     (r"timed out", "timed out"),
     (r"Connection refused", "connection refused"),
     (r"No route to host|Network is unreachable", "no route to it from here"),
-    (r"closed by|[Bb]roken pipe|reset by peer|closed\.", "the connection was lost"),
+    (r"closed by|[Bb]roken pipe|reset by peer|closed\.|Data could not be sent", "the connection was lost"),
 )
 _SUDO = (
     (

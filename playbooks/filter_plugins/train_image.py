@@ -64,14 +64,20 @@ def image_problem(reference: object) -> str:
 
 
 def image_plan(hostvars: Mapping[str, Any], names: Iterable[str], reference: str) -> dict[str, Any]:
-    """Return `missing`, the nodes without the image, and `source`, the first node that has it, or else the first.
+    """Return who gets the image from whom.
+
+    `source` is the first node that has it, or else the first; `missing` are the nodes without it. `before` has, for
+    each missing node but the source, the nodes before it in the chain, the nearest first: it falls back on them so.
 
     `names` are the nodes that this run can still reach.
     """
     nodes = list(names)
     having = [name for name in nodes if _image(hostvars[name], reference)] if reference else nodes
     source = next(iter(having or nodes), "")
-    return {"source": source, "missing": [name for name in nodes if name not in having]}
+    missing = [name for name in nodes if name not in having]
+    chain = [source, *(name for name in missing if name != source)]
+    before = {name: chain[:place][::-1] for place, name in enumerate(chain) if place}
+    return {"source": source, "missing": missing, "before": before}
 
 
 def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], reference: str, name: str) -> str:
@@ -96,12 +102,15 @@ def image_difference(hostvars: Mapping[str, Any], names: Iterable[str], referenc
 
 
 def image_summary(hostvars: Mapping[str, Any], names: Iterable[str], source: str, reference: str) -> str:
-    """Return one line: which node had the image, and how long the others took to fetch it."""
+    """Return one line: which node had the image, how long the others took to fetch it, and which failed others."""
     image = _image(hostvars[source], reference) or {}
     served = hostvars[source].get("train_image_served") or {}
     took = {name: (hostvars[name].get("train_image_fetched") or {}).get("took_s") for name in names}
     parts = [f"{source} {'pulled' if served.get('pulled') else 'had'} it"]
     parts += [f"{name} in {seconds:.0f} s" for name, seconds in took.items() if seconds is not None]
+    for name in names:
+        lost = (hostvars[name].get("train_image_fetched") or {}).get("moved") or []
+        parts += [f"{name} went on without {one}" for one in lost]
     return f"{str(image.get('id'))[:_SHOWN]} ({image.get('size_mb', 0) / 1000:.1f} GB): {', '.join(parts)}"
 
 

@@ -1,32 +1,35 @@
 #!/usr/bin/python
-"""Ansible module: fetches the training image from another node, through an SSH connection to it.
+"""Ansible module: fetches the training image along a chain of nodes, and hands it on to the next while it arrives.
 
-`offer` is what `ringmaster_image_serve` returned there. The engine verifies what arrives: it is named by digest.
+`offer` is what `ringmaster_image_serve` returned on the first node of the chain. `state: linked` makes this node a
+link: its relay runs. `state: fetched` has the engine pull through it, which verifies what arrives: it is named by
+digest. That may take long: after `patience` seconds it returns how far it is (`done` is false), and the action plugin
+of the same name asks again. `state: unlinked` stops the relay.
 """
 
 from __future__ import annotations
 
-import http.client
 import shutil
 import subprocess
-import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.image import pull
 from ansible.module_utils.ringmaster.image.engine import Engine
-from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record, serving
+from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record
 from ansible.module_utils.ringmaster.image.prune import forget_old
-from ansible.module_utils.ringmaster.image.registry import in_use, stop
-from ansible.module_utils.ringmaster.image.space import room_needed
-from ansible.module_utils.ringmaster.image.transfer import run
-from ansible.module_utils.ringmaster.image.tunnel import Tunnel
+from ansible.module_utils.ringmaster.image.registry import arrived, keep_only, moved, start, stop
+from ansible.module_utils.ringmaster.image.space import bytes_missing, room_needed
+
+_LEAST = 1_000_000
 
 
 def check_room(engine: Engine, offer: dict[str, Any]) -> None:
     """Raise ValueError where the image won't fit."""
     root = engine.root()
-    free, needed = shutil.disk_usage(root).free, room_needed(offer["layers"], offer["size"], engine.chains())
+    free = shutil.disk_usage(root).free + arrived()
+    needed = room_needed(offer["layers"], offer["size"], engine.chains())
     if free < needed:
         raise ValueError(
             f"the image needs {needed / 1e9:.1f} GB in {root} while it arrives, {free / 1e9:.1f} are free: "
@@ -34,75 +37,88 @@ def check_room(engine: Engine, offer: dict[str, Any]) -> None:
         )
 
 
-def make_way() -> None:
-    """Stop the registry that an interrupted delivery left on this node: it holds the port that the tunnel needs.
-
-    Raises:
-        ValueError: other nodes fetch from it.
-    """
-    if serving() and in_use():
-        raise ValueError("this node hands another image on: wait until that delivery has ended")
-    if serving():
-        stop()
-
-
-def fetch(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Pull the image, name it and record it; return what the engine knows of it.
-
-    Raises:
-        ValueError: it can't be fetched, or is not the source's.
-    """
-    offer = parameters["offer"]
-    make_way()
+def link(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Do all of `state: linked`; a delivery of the same image that was interrupted, but goes on here, is joined."""
+    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
+    if find_image(engine, parameters["reference"]) is not None or pull.runs(offer["name"]):
+        return {"changed": False}
+    pull.stop()
     check_room(engine, offer)
-    name = f"{REPOSITORY}:{offer['tag']}"
-    manifest.note(ROLE, "image", name, only_name=False)
-    manifest.note(ROLE, "image", offer["name"])
-    with Tunnel(parameters["user"], parameters["source"]) as tunnel:
-        run("pull", offer["name"], home="/", seconds=parameters["seconds"], keep=tunnel.keep)
-    image = engine.inspect(offer["name"])
-    if image is None or image["Id"] not in offer["ids"]:
-        raise ValueError(f"the image that arrived is {image and image['Id']}, not {parameters['source']}'s")
-    engine.tag(image["Id"], name)  # the next `docker image prune` would remove one without a tag
-    record(manifest, parameters["reference"], image["Id"], offer["name"])
-    return image
+    start(manifest, parameters["user"], parameters["before"])
+    return {"changed": True}
 
 
-def deliver(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Do all of it; an image that another delivery has brought meanwhile is not fetched again."""
-    started = time.monotonic()
-    manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
-    present = find_image(engine, parameters["reference"])
-    image = present or fetch(manifest, engine, parameters)
+def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Do all of `state: fetched`; an image that another delivery has brought meanwhile is not fetched again."""
+    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
+    image = find_image(engine, parameters["reference"])
+    present, of = image is not None, 0
+    if image is None:
+        tag = f"{REPOSITORY}:{offer['tag']}"
+        manifest.note(ROLE, "image", tag, only_name=False)
+        manifest.note(ROLE, "image", offer["name"])
+        if not pull.begun(offer["name"]):
+            pull.begin(offer["name"], parameters["seconds"])
+        of = max(_LEAST, bytes_missing(offer["layers"], engine.chains()))
+        if not pull.wait(parameters["patience"]):
+            return {"changed": True, "done": False, "bytes": min(arrived(), of), "of": of}
+        image = engine.inspect(offer["name"])
+        if image is None or image["Id"] not in offer["ids"]:
+            raise ValueError(f"the image that arrived is {image and image['Id']}, not the one that was handed on")
+        engine.tag(image["Id"], tag)  # the next `docker image prune` would remove one without a tag
+        record(manifest, parameters["reference"], image["Id"], offer["name"])
+        pull.stop()
     forget_old(manifest, engine, image["Id"])
     return {
-        "changed": present is None,
-        "took_s": None if present else round(time.monotonic() - started, 1),
+        "changed": not present,
+        "done": True,
+        "present": present,
+        "bytes": of,
+        "of": of,
+        "moved": [] if present else moved(),
         "ansible_facts": {"ringmaster_image": describe(parameters["reference"], image)},
     }
+
+
+def unlink() -> dict[str, Any]:
+    """Do all of `state: unlinked`."""
+    pull.stop()
+    stop()
+    keep_only()
+    return {"changed": False}
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "reference": {"type": "str", "required": True},
-            "offer": {"type": "dict", "required": True},
-            # The node that serves it, by a name that `ssh` on this node knows, and the user who may log in there.
-            "source": {"type": "str", "required": True},
-            "user": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["linked", "fetched", "unlinked"], "default": "fetched"},
+            "reference": {"type": "str", "default": ""},
+            "offer": {"type": "dict", "default": {}},
+            # The nodes before this one in the chain, the nearest first, by names that `ssh` on this node knows, and the
+            # user who may log in there.
+            "before": {"type": "list", "elements": "str", "default": []},
+            "user": {"type": "str", "default": ""},
             "seconds": {"type": "float", "default": 3600},
+            "patience": {"type": "float", "default": 8},
         },
         supports_check_mode=True,
+        required_if=[
+            ("state", "linked", ("reference", "offer", "before", "user")),
+            ("state", "fetched", ("reference", "offer")),
+        ],
     )
+    state = module.params["state"]
     if module.check_mode:
-        module.exit_json(changed=True)
+        module.exit_json(changed=state == "fetched")
     try:
-        result = deliver(module.params)
-    except (OSError, ValueError, subprocess.SubprocessError, http.client.HTTPException) as error:
+        result = {"linked": link, "fetched": fetch}[state](module.params) if state != "unlinked" else unlink()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        why = "; ".join([str(error), *moved()])
+        pull.stop()
+        stop()  # the nodes behind this one go on from those before it; what has arrived stays for the next run
         module.fail_json(
-            msg=f"can't fetch the image from {module.params['source']}: {error}. "
-            "Correct that, then `make provision TAGS=train_image` goes on"
+            msg=f"can't fetch the image: {why}. Correct that, then `make provision TAGS=train_image` goes on"
         )
     module.exit_json(**result)
 

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from launcher.base.values import amount
 from launcher.cluster.transfer.download import fetch_file, part_of
-from launcher.cluster.transfer.file_tree import FileTree, amount, in_order
+from launcher.cluster.transfer.file_tree import FileTree, in_order
 from launcher.cluster.transfer.upload import Call, Holder, Say, spread
 from launcher.job.checkpoint import Checkpoint
 from launcher.ssh.connection import Remote

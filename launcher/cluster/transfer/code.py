@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
-from launcher.cluster.transfer.file_tree import FileTree, amount, hashed_entry, in_order, unreadable
+from launcher.base.values import amount
+from launcher.cluster.transfer.file_tree import FileTree, hashed_entry, in_order, unreadable
 from launcher.on_node.tree_store import PLAIN, Entry, encoded
 
 LARGEST_BYTES = 1_000_000_000

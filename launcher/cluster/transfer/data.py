@@ -13,7 +13,8 @@ from typing import Any
 
 from launcher.base.atomic_file import replacing
 from launcher.base.errors import RingmasterError
-from launcher.cluster.transfer.file_tree import FileTree, amount, hashed_entry, in_order, mode_of, unreadable
+from launcher.base.values import amount
+from launcher.cluster.transfer.file_tree import FileTree, hashed_entry, in_order, mode_of, unreadable
 from launcher.on_node.tree_store import PLAIN, Entry
 
 _SETTLED_S = 2.0

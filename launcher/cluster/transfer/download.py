@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import paramiko
 
 from launcher.base.errors import RingmasterError
-from launcher.cluster.transfer.file_tree import amount
+from launcher.base.values import amount
 from launcher.ssh.connection import Remote
 
 HALF_FETCHED = ".fetching-"

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
+from launcher.base.values import amount
 from launcher.on_node.tree_store import CHUNK_BYTES, EXECUTABLE, PLAIN, Entry, manifest_of
 
 _TRIES = 3
-_UNITS = {3: "kB", 6: "MB", 9: "GB"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +53,6 @@ class FileTree:
 def describe(tree: FileTree) -> str:
     """Return the number of files and their size, for people."""
     return f"{tree.files:,} file{'' if tree.files == 1 else 's'}, {amount(tree.size)}"
-
-
-def amount(size: int) -> str:
-    """Return a number of bytes in a unit for people."""
-    if size < 1000:
-        return f"{size} bytes"
-    power = next((power for power in (3, 6) if size < 999.95 * 10**power), 9)
-    return f"{size / 10**power:,.1f} {_UNITS[power]}"
 
 
 def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.cluster.transfer.file_tree import FileTree, amount
+from launcher.base.values import amount
+from launcher.cluster.transfer.file_tree import FileTree
 from launcher.on_node import tree_store
 from launcher.on_node.tree_store import END, block, piece
 from launcher.ssh.connection import Remote
@@ -24,6 +25,8 @@ Say = Callable[[str], None]
 SOURCE = Path(tree_store.__file__).read_text(encoding="utf-8")
 """The program that runs on the nodes."""
 _NOT_STARTED = ExitCode.NOT_STARTED
+_PATIENCE_S = 20
+"""The node before another one in a chain begins at about the same time; it may have to start Python first."""
 _SEND_BYTES = 1 << 20
 """Small files are joined up to this size: two threads have to meet for each piece."""
 _REMEDIES = {
@@ -45,6 +48,8 @@ class Holder:
     """What the other nodes' SSH uses for it."""
     top: str
     """The tree's folder there."""
+    arriving: bool = False
+    """It is only about to have it."""
 
 
 def upload_code(
@@ -121,9 +126,10 @@ def spread(
     say: Say,
     what: str = "the data",
 ) -> None:
-    """Let all nodes fetch a tree from those that have it; to a node that can't do that, send it from here.
+    """Let all nodes fetch a tree along chains that begin at those that have it: each from the one before, as it comes.
 
-    If none has it, it is sent to the first, and the others fetch it there.
+    If none has it, or none of those can send it, it is sent from here to one node, where a chain of the others begins.
+    A node that fails costs only itself: those behind it go on from others.
 
     Args:
         folders: by node, in which the tree's folder is made, called by its hash.
@@ -132,31 +138,75 @@ def spread(
         what: the tree, in a word or two.
 
     Raises:
-        RingmasterError: it failed on a node.
+        RingmasterError: it failed on a node; the others have it.
     """
-    lacking = dict(remotes)
-    if lacking and not holders:
-        first = next(iter(lacking))
-        on_all({first: lacking.pop(first)}, lambda remote: send_tree(remote, here(), folders[first], say))
-        holders = [_holder(first, tree, folders, addresses)]
-    places = {name: number for number, name in enumerate(lacking)}
-
-    def fetch(remote: Remote) -> None:
-        source = holders[places[remote.name] % len(holders)]
-        address = "" if source.name == remote.name else source.address
-        words = ("fetch", folders[remote.name], tree.hash, address, source.top)
+    lacking, failures = dict(remotes), []
+    first = None if holders else next(iter(lacking), None)
+    while lacking:
+        places = {name: _holder(name, tree, folders, addresses, arriving=True) for name in lacking}
+        sources = chains(places, [places[first], *holders] if first else holders)
+        left: dict[str, str] = {}
         try:
-            Call(remote, words, say).ask([block(tree.manifest), block(SOURCE.encode())])
-        except _SourceError as error:
-            say(f"{remote.name}: can't fetch {what} from {source.name} ({error}), so it is sent there too")
-            send_tree(remote, here(), folders[remote.name], say)
+            on_all(lacking, lambda remote: left.update(_bring(remote, tree, folders, sources, here, say)))  # noqa: B023  it ends in this round
+        except _HereError:
+            raise
+        except RingmasterError as error:
+            failures.append(error)
+        lacking = {name: remote for name, remote in lacking.items() if name in left}
+        first = next(iter(lacking), None)
+        if first:
+            say(f"{first}: can't fetch {what} from another node ({left[first]}), so it is sent there too")
+    if failures:
+        failures[0].args = ("\n".join(str(failure) for failure in failures),)
+        raise failures[0]
 
-    if lacking:
-        on_all(lacking, fetch)
+
+def _bring(
+    remote: Remote,
+    tree: FileTree,
+    folders: Mapping[str, str],
+    sources: Mapping[str, Sequence[Holder]],
+    here: Callable[[], FileTree],
+    say: Say,
+) -> dict[str, str]:
+    """Let a node fetch a tree, or send it there; return why it can't fetch it, by its name, or nothing."""
+    name = remote.name
+    if name not in sources:
+        send_tree(remote, here(), folders[name], say)
+        return {}
+    words = ["fetch", folders[name], tree.hash]
+    for place, source in enumerate(sources[name]):
+        patience = _PATIENCE_S if source.arriving and place == 0 else 0
+        words += ["" if source.name == name else source.address, source.top, str(patience)]
+    try:
+        Call(remote, words, say).ask([block(tree.manifest), block(SOURCE.encode())])
+    except _SourceError as error:
+        return {name: str(error)}
+    return {}
 
 
-def _holder(name: str, tree: FileTree, folders: Mapping[str, str], addresses: Mapping[str, str]) -> Holder:
-    return Holder(name=name, address=addresses[name], top=f"{folders[name]}/{tree.hash}")
+def chains(places: Mapping[str, Holder], holders: Sequence[Holder]) -> dict[str, list[Holder]]:
+    """Return for each node which it fetches from: the node before it in its chain, and what it falls back on, in turn.
+
+    Each holder begins a chain. A node that is a holder itself (of an earlier job's checkpoint) begins with its own.
+
+    Args:
+        places: by node that lacks the tree, where it will have it; also of a holder that is only about to get it.
+    """
+    order: dict[str, list[Holder]] = {}
+    lacking = [name for name, place in places.items() if place not in holders]
+    for number, name in enumerate(lacking):
+        own = [holder for holder in holders if holder.name == name]
+        before = [places[each] for each in lacking[number % len(holders) : number : len(holders)]][::-1]
+        start = number % len(holders)
+        order[name] = list(dict.fromkeys([*own, *before, *holders[start:], *holders[:start]]))
+    return order
+
+
+def _holder(
+    name: str, tree: FileTree, folders: Mapping[str, str], addresses: Mapping[str, str], *, arriving: bool = False
+) -> Holder:
+    return Holder(name=name, address=addresses[name], top=f"{folders[name]}/{tree.hash}", arriving=arriving)
 
 
 def send_tree(remote: Remote, tree: FileTree, folder: str, say: Say) -> None:
@@ -170,6 +220,10 @@ def send_tree(remote: Remote, tree: FileTree, folder: str, say: Say) -> None:
         feed = _Feed(remote.name, tree, say)
         pieces = feed.pieces(wanted["wanted"])
         Call(remote, ("take", folder, tree.hash), say).ask(chain([block(tree.manifest)], pieces), feed)
+
+
+class _HereError(RingmasterError):
+    """What is to be sent can't be read on this machine: no node could get it from here."""
 
 
 class _SourceError(Exception):
@@ -225,9 +279,9 @@ class _Feed:
                     self._say(f"{self._name}: sent {amount(min(sent, total))} of {amount(total)}")
             yield b"".join(waiting)
         except OSError as error:
-            self.error = RingmasterError(f"{os.fsdecode(error.filename)}: can't be read ({error.strerror})")
+            self.error = _HereError(f"{os.fsdecode(error.filename)}: can't be read ({error.strerror})")
         except ValueError as error:
-            self.error = RingmasterError(f"{self._name}: {error}")
+            self.error = _HereError(f"{self._name}: {error}")
 
 
 class Call:
@@ -284,4 +338,6 @@ class Call:
 def _progress(message: dict[str, Any]) -> str:
     if message["doing"] == "waiting":
         return "waiting for another transfer of the same data"
+    if message["doing"] == "moved":
+        return f"can't go on from {message['source'] or 'its own copy'} ({message['why']}), so from another node"
     return f"{message['doing']} {amount(message['done'])} of {amount(message['of'])}"

@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import shutil
-import subprocess
 from typing import Any
 from urllib.parse import quote
 
@@ -80,15 +79,6 @@ class Engine:
             refusal = InUseError if answer.status == _CONFLICT else ValueError
             raise refusal(f"the Docker engine says: {_message(text)}")
         return json.loads(text) if text else {}
-
-
-def transfer(verb: str, name: str, home: str, timeout: float) -> subprocess.Popen[str]:
-    """Start `docker pull` or `docker push`, with the logins of the user of that home."""
-    words, environment = command(home, verb, "--quiet", name)
-    return subprocess.Popen(
-        ["timeout", str(int(timeout)), *words],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
-    )  # fmt: skip
 
 
 def command(home: str, *words: str) -> tuple[list[str], dict[str, str]]:

@@ -13,9 +13,9 @@ from ansible.module_utils.ringmaster.image.engine import Engine
 
 ROLE = "train_image"
 PORT = 5870
-"""The registry's on the source's loopback, and each tunnel's end; the keys of the SSH mesh may forward to it."""
+"""The relay's, on each node's loopback; the keys of the SSH mesh may forward to it."""
 REPOSITORY = f"127.0.0.1:{PORT}/ringmaster/train"
-UNIT = "ringmaster-registry"
+UNIT, PULL_UNIT = "ringmaster-registry", "ringmaster-pull"
 RECORD = STATE_FOLDER + "/image.json"
 _TAGGED = re.compile(r"(?P<name>.*?)(?::[^:/@]+)?@(?P<digest>sha256:[0-9a-f]{64})")
 
@@ -55,7 +55,7 @@ def record(manifest: Manifest, reference: str, image: str, name: str) -> None:
 
 
 def serving() -> bool:
-    """Return whether the registry of a delivery runs on this node. It asks no program, as it is a part of the probe."""
+    """Return whether the relay of a delivery runs on this node. It asks no program, as it is a part of the probe."""
     return os.path.exists(f"/run/systemd/transient/{UNIT}.service")
 
 

@@ -16,17 +16,25 @@ def layers_of(manifest: dict[str, Any], chain: Sequence[str]) -> list[dict[str, 
     return [{"layer": layer, "bytes": int(part["size"])} for layer, part in zip(chain, parts)]
 
 
-def room_needed(layers: Sequence[dict[str, Any]], size: int, here: Sequence[Sequence[str]]) -> int:
-    """Return the bytes that fetching takes at its peak: the missing layers, compressed and unpacked.
+def bytes_missing(layers: Sequence[dict[str, Any]], here: Sequence[Sequence[str]]) -> int:
+    """Return the bytes of the layers, compressed, that a node lacks.
 
-    `size` is the whole image's, unpacked; `here` are the layers of the images on this node. A layer counts as present
-    only with all those below it, because engines share them only so.
+    `here` are the layers of the images on this node. A layer counts as present only with all those below it, because
+    engines share them only so.
     """
     chain = [one["layer"] for one in layers]
     shared = max((_common(chain, other) for other in here), default=0)
-    missing = sum(one["bytes"] for one in layers[shared:])
-    total = sum(one["bytes"] for one in layers) or 1
-    return int((missing + size * missing / total) * _SPARE)
+    return sum(one["bytes"] for one in layers[shared:])
+
+
+def room_needed(layers: Sequence[dict[str, Any]], size: int, here: Sequence[Sequence[str]]) -> int:
+    """Return the bytes that fetching takes at its peak.
+
+    These are the missing layers, compressed (twice: the relay's copy and the engine's) and unpacked. `size` is the
+    whole image's, unpacked.
+    """
+    missing, total = bytes_missing(layers, here), sum(one["bytes"] for one in layers) or 1
+    return int((2 * missing + size * missing / total) * _SPARE)
 
 
 def _common(chain: Sequence[str], other: Sequence[str]) -> int:

@@ -1,61 +1,68 @@
-"""Pulls and pushes that survive a broken network: they are tried again after a while, through a new tunnel."""
+"""Pulls and pushes by the `docker` command; a pull over the WAN is tried again after a while."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
-from collections.abc import Callable
 
-from ansible.module_utils.ringmaster.image.engine import transfer
+from ansible.module_utils.ringmaster.image.engine import command
 
 _PAUSES = (2, 5, 15)
 """Seconds before each further try; the engine itself tries each layer again five times."""
-_POLL_SECONDS = 0.2
 _HOPELESS = (
     "manifest unknown", "not found", "unauthorized", "denied", "no space left", "invalid reference", "x509",
     "prohibited",
 )  # fmt: skip
+_TIMED_OUT = 124
 
 
-def run(verb: str, name: str, *, home: str, seconds: float, keep: Callable[[], None] = lambda: None) -> None:
-    """Pull or push an image; `keep` is called again and again meanwhile, and opens the way to the registry if need be.
+def pull(name: str, *, home: str, seconds: float) -> None:
+    """Pull an image with the logins of the user of that home.
 
     Raises:
         ValueError: it failed each time, or for a reason that another try can't change.
     """
     deadline = time.monotonic() + seconds
     for pause in (*_PAUSES, None):
-        problem = _once(verb, name, home, deadline, keep)
-        if not problem:
+        try:
+            _once("pull", name, home, deadline - time.monotonic())
             return
-        if pause is None or time.monotonic() > deadline or any(one in problem.lower() for one in _HOPELESS):
-            raise ValueError(problem)
+        except ValueError as error:
+            problem = str(error).lower()
+            if pause is None or time.monotonic() > deadline or any(one in problem for one in _HOPELESS):
+                raise
         time.sleep(pause)
 
 
-def _once(verb: str, name: str, home: str, deadline: float, keep: Callable[[], None]) -> str:
-    """Return what went wrong, or nothing."""
-    try:
-        keep()
-    except OSError as error:
-        return str(error)
-    process = transfer(verb, name, home, max(1, deadline - time.monotonic()))
-    try:
-        while True:
-            try:
-                output, _ = process.communicate(timeout=_POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                _try(keep)
-                continue
-            lines = output.strip().splitlines() or [f"docker {verb} ended with {process.returncode}"]
-            return lines[-1].replace("Error response from daemon: ", "") if process.returncode else ""
-    finally:
-        process.terminate()
+def push(name: str, *, home: str, seconds: float) -> str:
+    """Push an image; return its digest, as the engine says it.
+
+    Raises:
+        ValueError: it failed.
+    """
+    output = _once("push", name, home, seconds)
+    digests = re.findall(r"digest: (sha256:[0-9a-f]{64})", output)
+    if not digests:
+        raise ValueError(f"`docker push` names no digest ({reason(output)})")
+    return str(digests[-1])
 
 
-def _try(keep: Callable[[], None]) -> None:
-    """Open the way again; while that fails, the engine waits."""
-    try:
-        keep()
-    except OSError:
-        return
+def reason(output: str) -> str:
+    """Return why `docker` failed, from what it said. Pure."""
+    lines = output.strip().splitlines() or ["it said nothing"]
+    return lines[-1].replace("Error response from daemon: ", "")
+
+
+def _once(verb: str, name: str, home: str, seconds: float) -> str:
+    words, environment = command(home, verb, name)
+    limit = max(1, int(seconds))
+    done = subprocess.run(
+        ["timeout", str(limit), *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+    )  # fmt: skip
+    if done.returncode == _TIMED_OUT:
+        raise ValueError(f"it took longer than {limit} s")
+    if done.returncode:
+        raise ValueError(reason(done.stdout))
+    return done.stdout

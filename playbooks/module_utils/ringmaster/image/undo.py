@@ -1,4 +1,4 @@
-"""Takes back what a delivery left: kinds image (a name in the engine) and registry (its unit and folder)."""
+"""Takes back what a delivery left: kinds image (a name in the engine) and registry (the relay's unit and folder)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 from ansible.module_utils.ringmaster.engine.socket import SOCKET
+from ansible.module_utils.ringmaster.image import pull
 from ansible.module_utils.ringmaster.image.engine import Engine, InUseError
 from ansible.module_utils.ringmaster.image.names import UNIT, serving
 from ansible.module_utils.ringmaster.image.registry import stop
@@ -25,13 +26,14 @@ def undo_image(entry: dict[str, Any]) -> None:
 
 
 def undo_registry(entry: dict[str, Any]) -> None:
-    """Stop the registry, and remove its folder with all images.
+    """Stop the relay, and remove its folder with all blobs.
 
     Raises:
         OSError: it doesn't stop, or its folder can't be removed.
     """
+    pull.stop()
     stop()
     if serving():
-        raise OSError(f"the registry does not stop: `systemctl status {UNIT}` says why; then reset again")
+        raise OSError(f"the image's relay does not stop: `systemctl status {UNIT}` says why; then reset again")
     if os.path.lexists(entry["name"]):
         shutil.rmtree(entry["name"])

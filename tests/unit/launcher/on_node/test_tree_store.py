@@ -5,9 +5,11 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +290,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fetch(tmp_path: Path) -> tuple[int, dict[str, Any]]:
-    words = ("fetch", tmp_path / "to", HASH, "node1", tmp_path / "from" / HASH)
+    words = ("fetch", tmp_path / "to", HASH, "node1", tmp_path / "from" / HASH, 0)
     return node(*words, stdin=block(MANIFEST) + block(SOURCE.encode()))
 
 
@@ -305,9 +307,51 @@ def test_a_node_fetches_from_a_folder_of_its_own_without_ssh(tmp_path: Path) -> 
         path = tmp_path / "earlier" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    words = ("fetch", tmp_path / "to", HASH, "", tmp_path / "earlier")
+    words = ("fetch", tmp_path / "to", HASH, "", tmp_path / "earlier", 0)
     assert node(*words, stdin=block(MANIFEST) + block(SOURCE.encode())) == (0, {"complete": True})
     assert whole(tmp_path / "to")
+
+
+def started(*words: object) -> "subprocess.Popen[bytes]":
+    """Start the program, and in the same group what it starts."""
+    command = [sys.executable, "-IS", "-c", SOURCE, *map(str, words)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def feed(process: "subprocess.Popen[bytes]", data: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(data)
+    process.stdin.flush()
+
+
+def until(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(0.01)
+
+
+def test_a_node_fetches_what_still_arrives_at_another_and_goes_on_from_a_third(tmp_path: Path, ssh: Path) -> None:
+    """Of three in a chain the one in the middle fails; the last goes on from the first, at the byte that it had."""
+    own = {name: tmp_path / name for name in ("first", "middle", "last")}
+    program = block(MANIFEST) + block(SOURCE.encode())
+    with (
+        started("take", own["first"], HASH) as first,
+        started("fetch", own["middle"], HASH, "a", own["first"] / HASH, 20) as middle,
+        started("fetch", own["last"], HASH, "b", own["middle"] / HASH, 20, "a", own["first"] / HASH, 0) as last,
+    ):
+        for process in (middle, last):
+            feed(process, program)
+        whole_a = piece("set/a")
+        feed(first, block(MANIFEST) + whole_a[:2_000_000])
+        until(lambda: (path := own["last"] / f"{HASH}.part/set/a").exists() and path.stat().st_size > 1_000_000)
+        os.killpg(middle.pid, signal.SIGKILL)
+        assert last.stdout is not None
+        moved = json.loads(next(line for line in last.stdout if b"moved" in line))
+        assert moved["source"] == "b"
+        rest = whole_a[2_000_000:] + b"".join(piece(name) for name in DATA if name != "set/a") + tree_store.END
+        feed(first, rest)
+        assert json.loads(last.stdout.read().splitlines()[-1]) == {"complete": True}
+    assert whole(own["first"]) and whole(own["last"])
+    assert not (own["middle"] / HASH).exists()
 
 
 def test_what_is_adopted_may_be_changed_and_is_nowhere_else(tmp_path: Path) -> None:

@@ -25,6 +25,16 @@ def test_notes_say_which_nodes_have_not_finished() -> None:
     assert heartbeat(current_task(""), 5.0) == "… still: starting"
 
 
+def test_a_heartbeat_says_how_many_bytes_have_arrived() -> None:
+    notes = NOTES + "25.0\tbytes\t1500000 3000000 a\n"
+    assert heartbeat(current_task(notes), 60.4) == "… still: r : second (40 s) on a (1.5 MB of 3.0 MB), b"
+    notes += "26.0\tbytes\t2000000 3000000 a\n27.0\tbytes\t10 3000000 b\n28.0\tend\ta\n"
+    assert heartbeat(current_task(notes), 60.4) == (
+        "… still: r : second (40 s) on b (10 bytes of 3.0 MB); together 2.0 MB of 6.0 MB"
+    )
+    assert heartbeat(current_task(notes + "29.0\ttask\tr : third\n"), 30.0) == "… still: r : third (1 s)"
+
+
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 

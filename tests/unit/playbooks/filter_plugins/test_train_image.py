@@ -74,17 +74,30 @@ def test_the_mesh_lets_through_what_the_delivery_uses() -> None:
 
 def test_the_first_node_that_has_it_hands_it_on() -> None:
     nodes = {"node1": node(), "node2": node(ID), "node3": node(ID), "node4": node()}
-    assert image_plan(nodes, nodes, WANTED) == {"source": "node2", "missing": ["node1", "node4"]}
+    plan = image_plan(nodes, nodes, WANTED)
+    assert (plan["source"], plan["missing"]) == ("node2", ["node1", "node4"])
+
+
+def test_each_node_gets_it_from_the_one_before_and_falls_back_on_all_before_that() -> None:
+    nodes = {"node1": node(), "node2": node(ID), "node3": node(), "node4": node()}
+    assert image_plan(nodes, nodes, WANTED)["before"] == {
+        "node1": ["node2"],
+        "node3": ["node1", "node2"],
+        "node4": ["node3", "node1", "node2"],
+    }
+    none = {"node1": node(), "node2": node()}
+    assert image_plan(none, none, WANTED)["before"] == {"node2": ["node1"]}
 
 
 def test_where_nobody_has_it_the_first_node_gets_it() -> None:
     nodes = {"node1": node(), "node2": node()}
-    assert image_plan(nodes, nodes, WANTED) == {"source": "node1", "missing": ["node1", "node2"]}
+    plan = image_plan(nodes, nodes, WANTED)
+    assert (plan["source"], plan["missing"]) == ("node1", ["node1", "node2"])
 
 
 def test_a_node_that_failed_is_left_out() -> None:
     nodes = {"node1": node(ID), "node2": node()}
-    assert image_plan(nodes, ["node2"], WANTED) == {"source": "node2", "missing": ["node2"]}
+    assert image_plan(nodes, ["node2"], WANTED) == {"source": "node2", "missing": ["node2"], "before": {}}
 
 
 def test_another_image_than_the_one_wanted_does_not_count() -> None:
@@ -133,11 +146,11 @@ def test_no_image_is_fine_and_a_bad_name_fails_everywhere() -> None:
 
 def test_the_summary_says_who_took_how_long() -> None:
     source = {**node(ID), "train_image_served": {"pulled": True}}
-    fetched = {**node(), "train_image_fetched": {"took_s": 12.4}}
+    fetched = {**node(), "train_image_fetched": {"took_s": 12.4, "moved": ["node9: timed out"]}}
     had = {**node(ID), "train_image_fetched": {"skipped": True}}
     nodes = {"node1": source, "node2": fetched, "node3": had}
     assert image_summary(nodes, nodes, "node1", WANTED) == (
-        "sha256:aaaaaaaaaaaa (3.0 GB): node1 pulled it, node2 in 12 s"
+        "sha256:aaaaaaaaaaaa (3.0 GB): node1 pulled it, node2 in 12 s, node2 went on without node9: timed out"
     )
 
 

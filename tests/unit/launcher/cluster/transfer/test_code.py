@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from launcher.base.errors import RingmasterError
+from launcher.base.values import amount
 from launcher.cluster.transfer import code, file_tree
 from launcher.cluster.transfer.code import list_code
-from launcher.cluster.transfer.file_tree import FileTree, amount, describe
+from launcher.cluster.transfer.file_tree import FileTree, describe
 from launcher.on_node.tree_store import parse
 
 HOSTILE = ("-rf", "a b", "q\"uo'te", "new\nline", "$(x)", "ü训练", b"\xff\xfe".decode("utf-8", "surrogateescape"))

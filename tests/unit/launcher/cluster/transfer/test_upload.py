@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from launcher.base.errors import RingmasterError
 from launcher.cluster.transfer import upload
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
 from launcher.cluster.transfer.file_tree import FileTree
-from launcher.cluster.transfer.upload import upload_code, upload_data
+from launcher.cluster.transfer.upload import Holder, chains, upload_code, upload_data
 
 
 class FakeRemote:
@@ -213,14 +215,17 @@ def test_data_that_one_node_has_is_not_sent_at_all(cluster: Cluster, data: Path)
 def test_where_nodes_do_not_reach_each_other_data_is_sent_to_each(cluster: Cluster, data: Path, ssh: Path) -> None:
     ssh.write_text("#!/bin/sh\necho 'Host key verification failed.' >&2\nexit 255\n")
     tree = list_data(data, cluster.printed.append)
-    assert cluster.own(tree)[2] == ["have", "fetch", "want", "take"]
-    why = "can't fetch the data from node1 (Host key verification failed.), so it is sent there too"
+    assert cluster.own(tree)[1:] == [["have", "fetch", "want", "take"], ["have", "fetch", "fetch", "want", "take"]]
+    why = "can't fetch the data from another node (Host key verification failed.), so it is sent there too"
     lines = [line for line in cluster.printed if "can't fetch" in line]  # without progress, if it takes long
     assert sorted(lines) == [f"node2: {why}", f"node3: {why}"]
     assert list_data(Path(cluster.data["node3"]) / cluster.path, cluster.printed.append).hash == tree.hash
 
 
-def test_data_that_changes_on_its_way_is_an_error_and_goes_on_from_there(cluster: Cluster, data: Path) -> None:
+def test_data_that_changes_on_its_way_is_an_error_and_goes_on_from_there(
+    cluster: Cluster, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "_PATIENCE_S", 0)
     tree, whole = list_data(data, cluster.printed.append), (data / "sub/a").read_bytes()
     (data / "sub/a").write_bytes(whole[:2_000_000])
     with pytest.raises(RingmasterError, match=r"node1: .*sub/a' changed while it was sent"):
@@ -230,6 +235,46 @@ def test_data_that_changes_on_its_way_is_an_error_and_goes_on_from_there(cluster
     upload_data(cluster.remotes, tree, cluster.data, {name: name for name in cluster.data}, cluster.printed.append)
     assert cluster.remotes["node1"].sent < 2_000_000
     assert cluster.verbs()[0] == ["have", "want", "take"]
+
+
+def test_a_node_that_fails_costs_only_itself(cluster: Cluster, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has no room for a folder of ours: the second takes its place, and the third fetches from that."""
+    monkeypatch.setattr(upload, "_PATIENCE_S", 3)
+    Path(cluster.data["node1"]).parent.mkdir(parents=True)
+    Path(cluster.data["node1"]).touch()
+    tree = list_data(data, cluster.printed.append)
+    with pytest.raises(RingmasterError, match="node1") as raised:
+        cluster.own(tree)
+    assert "node2" not in str(raised.value) and "node3" not in str(raised.value)
+    for name in ("node2", "node3"):
+        assert (
+            list_data(Path(cluster.data[name]) / "own" / tree.hash / "my set", cluster.printed.append).hash == tree.hash
+        )
+    assert cluster.remotes["node3"].sent < 1_000_000
+
+
+@given(lacking=st.integers(0, 7), having=st.integers(1, 3))
+def test_every_chain_begins_at_a_holder_and_everybody_falls_back_on_all_before(lacking: int, having: int) -> None:
+    names = [f"node{number}" for number in range(lacking)]
+    places = {name: Holder(name=name, address=name, top="/t", arriving=True) for name in names}
+    known = [Holder(name=f"holder{number}", address="h", top="/t") for number in range(having)]
+    order = chains(places, known)
+    assert list(order) == names
+    for number, name in enumerate(names):
+        sources = [one.name for one in order[name]]
+        assert sources[0] == (known[number].name if number < having else names[number - having])
+        assert {one.name for one in known} <= set(sources)
+        assert all(one in {each.name for each in known} or names.index(one) < number for one in sources)
+        assert len(sources) == len(set(sources))
+    firsts = [order[name][0] for name in names]
+    assert len(firsts) == len(set(firsts))  # no node sends to two
+
+
+def test_a_node_with_an_earlier_copy_begins_with_that() -> None:
+    places = {name: Holder(name=name, address=name, top="/new", arriving=True) for name in ("node1", "node2")}
+    earlier = [Holder(name="node2", address="node2", top="/old")]
+    order = chains(places, earlier)
+    assert (order["node2"][0].name, order["node2"][0].top) == ("node2", "/old")
 
 
 def test_progress_is_said_once_a_second(cluster: Cluster, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

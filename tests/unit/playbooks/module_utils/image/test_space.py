@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import pytest
-from ansible.module_utils.ringmaster.image.remote import one_for
-from ansible.module_utils.ringmaster.image.space import layers_of, room_needed
+from ansible.module_utils.ringmaster.image.space import bytes_missing, layers_of, room_needed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,14 +20,16 @@ def test_the_more_is_here_the_less_is_needed(parts: list[dict[str, Any]], size: 
     assert room_needed(parts, size, [chain]) == 0
 
 
-def test_a_whole_image_takes_its_two_sizes_and_a_little() -> None:
+def test_a_whole_image_takes_its_size_twice_its_compressed_one_and_a_little() -> None:
     parts = [{"layer": "a", "bytes": 300}, {"layer": "b", "bytes": 100}]
-    assert room_needed(parts, 1000, []) == 1540
+    assert room_needed(parts, 1000, []) == 1980
 
 
 def test_a_layer_above_another_one_than_here_is_fetched_again() -> None:
     parts = [{"layer": "a", "bytes": 300}, {"layer": "b", "bytes": 100}]
     assert room_needed(parts, 1000, [["x", "b"]]) == room_needed(parts, 1000, [])
+    assert bytes_missing(parts, [["x", "b"]]) == 400
+    assert bytes_missing(parts, [["a", "x"], ["y"]]) == 100
 
 
 def test_layers_come_from_the_manifest() -> None:
@@ -40,11 +40,3 @@ def test_layers_come_from_the_manifest() -> None:
 def test_a_manifest_of_several_platforms_says_nothing_of_layers() -> None:
     assert layers_of({"manifests": []}, ["sha256:a"]) == []
     assert room_needed([], 1000, []) == 0
-
-
-def test_of_an_image_for_several_machines_the_one_for_this_is_looked_at() -> None:
-    both = [{"digest": name, "platform": {"architecture": name, "os": "linux"}} for name in ("arm64", "amd64")]
-    assert one_for({"manifests": both}, "x86_64") == "amd64"
-    assert one_for({"manifests": both}, "aarch64") == "arm64"
-    with pytest.raises(KeyError):
-        one_for({"manifests": [*both, {"digest": "unknown"}]}, "riscv64")

@@ -1,0 +1,115 @@
+"""Fetching the image along a chain: begun once, asked for until it is there, ended for good where it fails."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import ringmaster_image_fetch
+from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.image import pull
+
+ID = "sha256:" + "a" * 64
+OFFER = {
+    "name": "127.0.0.1:5870/ringmaster/train@sha256:b",
+    "tag": "t",
+    "ids": [ID],
+    "size": 20_000_000,
+    "layers": [{"layer": "l", "bytes": 8_000_000}],
+}
+
+
+class FakeEngine:
+    """Has the image once it was pulled."""
+
+    images: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def inspect(self, name: str) -> dict[str, Any] | None:
+        return self.images.get(name)
+
+    def chains(self) -> list[list[str]]:
+        return []
+
+    def root(self) -> str:
+        return "/"
+
+    def tag(self, image: str, name: str) -> None:
+        self.images[name] = {"Id": image, "Size": 1}
+
+
+class Units:
+    """The units of a delivery, as they would be started and stopped."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.ends: list[bool | str] = []
+
+    def wait(self, _seconds: float) -> bool:
+        end = self.ends.pop(0)
+        if isinstance(end, str):
+            raise ValueError(end)
+        if end:
+            FakeEngine.images[OFFER["name"]] = {"Id": ID, "Size": 1}  # type: ignore[index]
+        return end
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
+    module, units = ringmaster_image_fetch, Units()
+    state = Manifest(str(tmp_path / "manifest.json"))
+    monkeypatch.setattr(FakeEngine, "images", {})
+    monkeypatch.setattr(module, "Manifest", lambda **_: state)
+    monkeypatch.setattr(module, "Engine", FakeEngine)
+    monkeypatch.setattr(module, "find_image", lambda engine, reference: engine.inspect(reference))
+    monkeypatch.setattr(module, "record", lambda _manifest, reference, image, _name: FakeEngine().tag(image, reference))
+    monkeypatch.setattr(module, "arrived", lambda: 2_000_000)
+    monkeypatch.setattr(module, "moved", lambda: ["node2: timed out"])
+    monkeypatch.setattr(module, "start", lambda _manifest, _user, before: units.seen.append(f"relay {before}"))
+    monkeypatch.setattr(module, "stop", lambda: units.seen.append("no relay"))
+    for name, do in (("begin", "pull"), ("stop", "no pull")):
+        monkeypatch.setattr(pull, name, lambda *_, do=do: units.seen.append(do))
+    monkeypatch.setattr(pull, "runs", lambda _name: False)
+    monkeypatch.setattr(pull, "begun", lambda _name: "pull" in units.seen)
+    monkeypatch.setattr(pull, "wait", units.wait)
+    return units
+
+
+def parameters(**more: Any) -> dict[str, Any]:
+    known = {"reference": ID, "offer": OFFER, "before": ["node1"], "user": "ops", "seconds": 60, "patience": 8}
+    return {**known, **more}
+
+
+def test_it_is_pulled_once_and_asked_for_until_it_is_there(units: Units) -> None:
+    units.ends = [False, False, True]
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": True}
+    answers = [ringmaster_image_fetch.fetch(parameters()) for _ in range(3)]
+    assert answers[0] == answers[1] == {"changed": True, "done": False, "bytes": 2_000_000, "of": 8_000_000}
+    assert answers[2]["done"] and answers[2]["changed"] and answers[2]["bytes"] == answers[2]["of"]
+    assert answers[2]["moved"] == ["node2: timed out"]
+    assert answers[2]["ansible_facts"]["ringmaster_image"]["id"] == ID
+    assert units.seen == ["no pull", "relay ['node1']", "pull", "no pull"]
+
+
+def test_what_is_there_is_not_fetched(units: Units) -> None:
+    FakeEngine.images[ID] = {"Id": ID, "Size": 1}
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
+    answer = ringmaster_image_fetch.fetch(parameters())
+    assert (answer["changed"], answer["present"], answer["moved"]) == (False, True, [])
+    assert units.seen == []
+
+
+def test_a_delivery_that_still_goes_on_here_is_joined(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
+    assert units.seen == []
+
+
+def test_another_image_than_the_one_that_was_handed_on_is_refused(units: Units) -> None:
+    units.ends = [True]
+    with pytest.raises(ValueError, match="the image that arrived is sha256:a"):
+        ringmaster_image_fetch.fetch(parameters(offer={**OFFER, "ids": ["sha256:c"]}))
+
+
+def test_an_image_that_does_not_fit_is_refused_before_it_is_fetched(units: Units) -> None:
+    with pytest.raises(ValueError, match=r"needs 1100000\.0 GB in / while it arrives, .* are free: free some"):
+        ringmaster_image_fetch.link(parameters(offer={**OFFER, "size": 10**15}))
+    assert "pull" not in units.seen

@@ -1,0 +1,289 @@
+"""The image's relay: a blob is handed on while it arrives, and a node that fails costs only itself."""
+
+import contextlib
+import hashlib
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.ringmaster.image import relay
+from ansible.module_utils.ringmaster.image.relay import Blob, Chain, Server, SourceError, Store, Tunnel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+CONTENT = bytes(range(256)) * 8
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class SimulatedNode:
+    """A node of a chain, which fails once it has sent so many bytes."""
+
+    def __init__(self, folder: Path, before: "list[SimulatedNode]", lives: int | None) -> None:
+        folder.mkdir()
+        self.left = lives
+        self.received = 0
+        self.chain = Chain([(f"node{place}", self.counted(node)) for place, node in enumerate(before)], pause_s=0)
+        self.blob = Blob(str(folder), DIGEST)
+        self.thread = threading.Thread(target=self.blob.fill, args=(self.chain,), daemon=True)
+
+    def counted(self, before: "SimulatedNode") -> relay.Fetch:
+        def fetch(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
+            if before.left == 0:
+                raise SourceError("it has failed")
+            return len(CONTENT), self.count(before.pieces(offset))
+
+        return fetch
+
+    def count(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for data in pieces:
+            self.received += len(data)
+            yield data
+
+    def pieces(self, offset: int) -> Iterator[bytes]:
+        try:
+            for data in self.blob.read(offset):
+                for start in range(0, len(data), 64):
+                    if self.left is not None:
+                        self.left = max(0, self.left - 64)
+                    if self.left == 0:
+                        raise SourceError("it has failed")
+                    yield data[start : start + 64]
+        except OSError as error:
+            raise SourceError(str(error)) from error
+
+
+lifetimes = st.none() | st.integers(0, 3 * len(CONTENT))
+
+
+@settings(max_examples=60, deadline=None)
+@given(first=lifetimes, lives=st.lists(lifetimes, min_size=1, max_size=6), data=st.data())
+def test_every_node_has_every_byte_once_or_says_why(
+    first: int | None, lives: list[int | None], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    top = tmp_path_factory.mktemp("chain")
+    nodes = [SimulatedNode(top / "first", [], first)]
+    (top / "first" / DIGEST).write_bytes(CONTENT)
+    nodes[0].blob = Blob(str(top / "first"), DIGEST)
+    for number, life in enumerate(lives):
+        nodes.append(SimulatedNode(top / str(number), nodes[::-1], life))
+    for node in data.draw(st.permutations(nodes[1:])):
+        node.thread.start()
+    for node in nodes[1:]:
+        node.thread.join(20)
+        assert not node.thread.is_alive()
+        if first is None:  # those between may all have failed: whoever fails costs only itself
+            assert node.blob.problem == ""
+        if node.blob.problem:
+            assert "no node of the chain sends it, as node" in node.blob.problem
+            assert node.received < len(CONTENT)
+        else:
+            assert Path(node.blob.path).read_bytes() == CONTENT
+            assert node.received == len(CONTENT)
+
+
+def test_a_blob_that_nobody_sends_says_why_and_is_asked_for_again(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    def refuse(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
+        tries.append(offset)
+        raise SourceError("not reached by SSH: Permission denied")
+
+    store = Store(str(tmp_path), Chain([("node1", refuse)], pause_s=0, log=str(tmp_path / "moved")))
+    blob = store.get(DIGEST)
+    assert blob is not None
+    with pytest.raises(OSError, match=r"as node1: not reached by SSH: Permission denied: run `make provision TAGS=ssh"):
+        blob.wait_size()
+    assert len(tries) == relay.ROUNDS
+    assert (tmp_path / "moved").read_text().splitlines() == ["node1: not reached by SSH: Permission denied"] * len(
+        tries
+    )
+    assert store.get(DIGEST) is not blob
+
+
+def test_what_an_interrupted_delivery_has_left_is_not_sent_again(tmp_path: Path) -> None:
+    (tmp_path / f"{DIGEST}.part").write_bytes(CONTENT[:1000])
+    asked: list[int] = []
+
+    def send(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
+        asked.append(offset)
+        return len(CONTENT), iter([CONTENT[offset:]])
+
+    blob = Blob(str(tmp_path), DIGEST)
+    blob.fill(Chain([("node1", send)]))
+    assert (asked, blob.problem) == ([1000], "")
+    assert (tmp_path / DIGEST).read_bytes() == CONTENT
+
+
+def test_wrong_bytes_are_thrown_away_and_fetched_from_another_node(tmp_path: Path) -> None:
+    wrong = bytes(len(CONTENT))
+    chain = Chain(
+        [("node2", lambda *_: (len(wrong), iter([wrong]))), ("node1", lambda *_: (len(CONTENT), iter([CONTENT])))]
+    )
+    store = Store(str(tmp_path), chain)
+    first = store.get(DIGEST)
+    assert first is not None
+    assert b"".join(first.read(0)) == wrong  # handed on before it could be checked: whoever has it checks it too
+    while not first.problem:
+        time.sleep(0.001)
+    assert first.problem == "what arrived from node2 has another SHA-256"
+    assert list(tmp_path.iterdir()) == []
+    second = store.get(DIGEST)
+    assert second is not None and b"".join(second.read(0)) == CONTENT
+
+
+def test_a_full_disk_is_not_blamed_on_the_chain(tmp_path: Path) -> None:
+    blob = Blob(str(tmp_path / "none"), DIGEST)
+    chain = Chain([("node1", lambda *_: pytest.fail("it was asked"))])
+    blob.fill(chain)
+    assert "No such file" in blob.problem
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Server]:
+    """The first of a chain."""
+    with running(Store(str(tmp_path), None)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running(store: Store) -> Iterator[Server]:
+    with Server(store, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers, encode_chunked=headers.get("Transfer-Encoding") == "chunked")
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
+
+
+NAME = "/v2/ringmaster/train"
+
+
+def test_an_engine_pushes_as_dockers_and_as_containerds_does(served: Server) -> None:
+    blob = f"{NAME}/blobs/sha256:{DIGEST}"
+    assert ask(served, "HEAD", blob)[0] == 404
+    status, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/?mount=sha256:x&from=y")
+    assert (status, headers["Range"]) == (202, "0-0")
+    pieces = [CONTENT[:100], CONTENT[100:]]
+    status, headers, _ = ask(served, "PATCH", headers["Location"], iter(pieces), **{"Transfer-Encoding": "chunked"})
+    assert (status, headers["Range"]) == (202, f"0-{len(CONTENT) - 1}")
+    assert ask(served, "PUT", f"{headers['Location']}?digest=sha256%3A{DIGEST}")[0] == 201
+    assert ask(served, "HEAD", blob)[1]["Content-Length"] == str(len(CONTENT))
+    assert ask(served, "GET", blob)[2] == CONTENT
+    status, headers, body = ask(served, "GET", blob, Range="bytes=5-")
+    assert (status, body, headers["Content-Range"]) == (206, CONTENT[5:], f"bytes 5-{len(CONTENT) - 1}/{len(CONTENT)}")
+
+    other = b"config"
+    _, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/")
+    whole = f"{headers['Location']}?digest=sha256:{hashlib.sha256(other).hexdigest()}"
+    assert ask(served, "PUT", whole, other)[0] == 201
+
+    manifest = json.dumps({"config": {"mediaType": "application/vnd.oci.image.config.v1+json"}, "layers": []}).encode()
+    status, headers, _ = ask(served, "PUT", f"{NAME}/manifests/0123abcd", manifest)
+    assert status == 201
+    status, headers, body = ask(served, "GET", f"{NAME}/manifests/{headers['Docker-Content-Digest']}")
+    assert (status, body) == (200, manifest)
+    assert headers["Content-Type"] == "application/vnd.oci.image.manifest.v1+json"
+
+
+def test_a_push_with_other_bytes_than_it_says_is_refused(served: Server) -> None:
+    _, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/")
+    assert ask(served, "PUT", f"{headers['Location']}?digest=sha256:{DIGEST}", b"other")[0] == 400
+    assert ask(served, "HEAD", f"{NAME}/blobs/sha256:{DIGEST}")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/v2/a/blobs/sha256:..%2f..", "/v2/../../etc/passwd", f"{NAME}/tags/list"])
+def test_nothing_else_is_answered(served: Server, path: str) -> None:
+    assert ask(served, "GET", path)[0] == 404
+    assert ask(served, "PATCH", path, b"x")[0] == 404
+    assert ask(served, "POST", path, b"x")[0] == 405
+
+
+def test_a_link_takes_no_pushes(tmp_path: Path) -> None:
+    with running(Store(str(tmp_path), Chain([("node1", lambda *_: pytest.fail("it was asked"))]))) as server:
+        assert ask(server, "POST", f"{NAME}/blobs/uploads/")[0] == 405
+        assert ask(server, "PUT", f"{NAME}/manifests/x", b"{}")[0] in (404, 405)
+        assert list(tmp_path.iterdir()) == []
+
+
+# Stands in for ssh: joins the socket it is told to listen on to the port, as `-L SOCKET:127.0.0.1:PORT` does.
+_SSH = """
+import socket, sys, threading
+place = sys.argv[sys.argv.index("-L") + 1]
+path, _, port = place.rsplit(":", 2)
+def join(one, other):
+    while data := one.recv(1 << 16):
+        other.sendall(data)
+    other.shutdown(socket.SHUT_WR)
+with socket.socket(socket.AF_UNIX) as server:
+    server.bind(path)
+    server.listen()
+    threading.Thread(target=lambda: (sys.stdin.read(), __import__("os")._exit(0)), daemon=True).start()
+    while True:
+        near, _ = server.accept()
+        far = socket.create_connection(("127.0.0.1", int(port)))
+        for pair in ((near, far), (far, near)):
+            threading.Thread(target=join, args=pair, daemon=True).start()
+"""
+
+
+def test_a_link_fetches_through_ssh_from_one_that_is_still_receiving(served: Server, tmp_path: Path) -> None:
+    (tmp_path / DIGEST).write_bytes(CONTENT)
+    store = Store(str(tmp_path / "blobs"), None)
+    (tmp_path / "blobs").mkdir()
+    tunnel = Tunnel("node1", str(tmp_path / "s"), served.server_address[1], (sys.executable, "-c", _SSH))
+    store.chain = Chain([("node1", tunnel.fetch)], pause_s=0)
+    with running(store) as server:
+        assert ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")[2] == CONTENT
+        missing = ask(server, "GET", f"{NAME}/blobs/sha256:{'0' * 64}")
+    assert missing[0] == 502
+    assert "as node1: the registry of this delivery hasn't it" in json.loads(missing[2])["errors"][0]["message"]
+
+
+def test_why_ssh_fails_is_said(tmp_path: Path) -> None:
+    words = ("sh", "-c", "echo 'ops@node1: Permission denied (publickey).' >&2; exit 255")
+    tunnel = Tunnel("node1", str(tmp_path / "s"), 1, words)
+    with pytest.raises(SourceError, match=r"^not reached by SSH: ops@node1: Permission denied \(publickey\)\.$"):
+        tunnel.fetch(DIGEST, 0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "mended"),
+    [
+        ("not reached by SSH: Permission denied (publickey).", "make provision TAGS=ssh_mesh"),
+        ("channel 2: open failed: administratively prohibited: open failed", "AllowTcpForwarding"),
+        ("channel 2: open failed: connect failed: Connection refused", "whether node1 has failed"),
+        ("the connection ended early", "whether node1 has failed"),
+    ],
+)
+def test_a_remedy_is_said(reason: str, mended: str) -> None:
+    assert mended in relay.remedy("node1", reason)
+
+
+def test_it_runs_alone(tmp_path: Path) -> None:
+    source = Path(relay.__file__).read_text(encoding="ascii")
+    words = [sys.executable, "-IS", "-c", source, str(tmp_path), "0"]
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / "left.upload").touch()
+    process = subprocess.Popen(words)
+    try:
+        while list((tmp_path / "blobs").iterdir()) and process.poll() is None:
+            time.sleep(0.01)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()

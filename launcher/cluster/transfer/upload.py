@@ -339,5 +339,5 @@ def _progress(message: dict[str, Any]) -> str:
     if message["doing"] == "waiting":
         return "waiting for another transfer of the same data"
     if message["doing"] == "moved":
-        return f"can't go on from {message['source'] or 'its own copy'} ({message['why']}), so from another node"
+        return f"can't go on from {message['source'] or 'its own copy'} ({message['why']})"
     return f"{message['doing']} {amount(message['done'])} of {amount(message['of'])}"

@@ -282,7 +282,7 @@ def test_where_nodes_do_not_reach_each_other_it_is_brought_here_once_and_sent(cl
     assert [sorted(each) for each in cluster.got()] == [STEP_200, STEP_200]
     assert cluster.remotes["node1"].verbs == ["prepare", "fetch", "adopt"], "it needs no line to itself"
     assert cluster.remotes["node2"].verbs == ["prepare", "fetch", "want", "take", "adopt"]
-    why = "node2: can't fetch the checkpoint from node1 (Host key verification failed.), so it is sent there too"
+    why = "node2: can't fetch the checkpoint from another node (Host key verification failed.), so it is sent there too"
     assert why in cluster.printed
     assert sorted(path.name for path in cluster.folder.checkpoints.iterdir()) == STEP_200
 

@@ -32,7 +32,7 @@ def test_the_threads_of_a_real_group_are_found_by_their_name() -> None:
     after = _classes()
     assert after.pop("gloo_tcp_loop") == {os.SCHED_BATCH}
     before.pop("gloo_tcp_loop")
-    assert after == before
+    assert {name: after[name] for name in before} == before  # torch may have started one more meanwhile
     assert group.size() == 1
 
 

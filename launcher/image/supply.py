@@ -12,9 +12,10 @@ from launcher.image.build import can_renew, make_image, renew_image
 from launcher.image.content import trainer_hash
 from launcher.image.labels import TRAINER, ImageFacts
 from launcher.inventory.hosts import Host
-from launcher.ssh.connection import Remote
+from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.pool import open_all
 
+_ASK_S = 15.0
 Say = Callable[[str], None]
 Deliver = Callable[[Sequence[str]], int]
 """Provisions the image alone on the nodes with these names; returns an exit code."""
@@ -105,7 +106,8 @@ class Supply:
         what = "the image has another trainer than this checkout"
         self._announce(what, f"put this one in on {builder.name}, and deliver it to {', '.join(names)}")
         if self._dry_run:
-            return Brought(reference=reference, assumed=present)
+            renewed = replace(present, labels={**present.labels, TRAINER: trainer_hash()})
+            return Brought(reference=reference, assumed=renewed)
         image = renew_image(builder, self._record, present.labels, self._say)
         self._bring_to(names)
         return Brought(reference=image.id)
@@ -120,7 +122,7 @@ class Supply:
         opened, _ = open_all(others, self._pins) if others else ({}, {})
         try:
             words = ("docker", "-H", SYSTEMS_ENGINE, "image", "inspect", "--format", "{{.Id}}", reference)
-            return next((name for name, remote in opened.items() if remote.run(words).code == 0), "")
+            return next((name for name, remote in opened.items() if _succeeds(remote, words)), "")
         finally:
             for remote in opened.values():
                 remote.close()
@@ -142,6 +144,14 @@ class Supply:
                 "the image was not delivered to every node of the job (see above); nothing was started",
                 exit_code=ExitCode.NOT_STARTED,
             )
+
+
+def _succeeds(remote: Remote, words: Sequence[str]) -> bool:
+    """Return whether a program ends well on a node; one that isn't the job's must not end the job."""
+    try:
+        return remote.run(words, limit_s=_ASK_S).code == 0
+    except Trouble:
+        return False
 
 
 def _assumed(reference: str) -> ImageFacts:

@@ -96,7 +96,7 @@ def sources_of(
     shell: Mapping[str, str], settings: Mapping[str, Any], job: Mapping[str, str]
 ) -> dict[str, Mapping[str, str]]:
     """Return who sets variables of a node's ranks, in the order in which the later one wins, as a plan does it."""
-    site = {str(name): str(value) for name, value in settings.get("comm_env", {}).items()}
+    site = {str(name): str(value) for name, value in (settings.get("comm_env") or {}).items()}
     return {"your shell": shell, "ringmaster_comm_env": site, "ENV": job}
 
 

@@ -1,5 +1,6 @@
 """Ansible Vault's passwords: found where Ansible's own programs look for them, and read once for a whole command."""
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ def find_passwords(ask: Callable[[str], str], *, wanted: bool = False) -> VaultP
 
         def read(name: str, source: str) -> list[tuple[str, bytes]]:
             if source in _PROMPTS:
-                password = ask(f"Vault password ({name or default}): ").encode()
+                password = os.fsencode(ask(f"Vault password ({name or default}): "))
             else:
                 try:
                     secret = get_file_vault_secret(filename=source, vault_id=name or None, loader=loader)

@@ -334,7 +334,7 @@ def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
         # program starts itself inherit one LOCAL_RANK, and so would share a GPU: they get the old backend.
         **({"TORCH_DIST_USE_NCCL2": "0"} if job.own_processes else {}),
         **{key: value for key, value in job.request.environment.items() if key in TUNABLE},
-        **{str(key): str(value) for key, value in fact.settings.get("comm_env", {}).items()},
+        **{str(key): str(value) for key, value in (fact.settings.get("comm_env") or {}).items()},
         **job.request.variables,
     }
 

@@ -42,9 +42,12 @@ def handed_over(environment: Mapping[str, str], passwords: Passwords, folder: Pa
         for _, password in vault.of_file:
             changed["ANSIBLE_VAULT_PASSWORD_FILE"] = pipe(password)
         if passwords.sudo:
-            changed |= {"ANSIBLE_BECOME_PASSWORD_FILE": pipe(passwords.sudo.encode()), "ANSIBLE_BECOME_ASK_PASS": "0"}
+            changed |= {
+                "ANSIBLE_BECOME_PASSWORD_FILE": pipe(os.fsencode(passwords.sudo)),
+                "ANSIBLE_BECOME_ASK_PASS": "0",
+            }
         if passwords.ssh:
-            changed |= {"ANSIBLE_CONNECTION_PASSWORD_FILE": pipe(passwords.ssh.encode()), "ANSIBLE_ASK_PASS": "0"}
+            changed |= {"ANSIBLE_CONNECTION_PASSWORD_FILE": pipe(os.fsencode(passwords.ssh)), "ANSIBLE_ASK_PASS": "0"}
         yield changed
     finally:
         for path, writer in waiting.items():

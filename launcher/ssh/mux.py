@@ -81,6 +81,9 @@ class _MuxPacketizer(Packetizer):  # type: ignore[misc]
     def write_all(self, out: bytes) -> None:
         """Leave out the line with which a fresh connection begins: all that a Transport writes by itself."""
 
+    def start_handshake(self, timeout: float) -> None:
+        """Give no limit: there is no handshake, and nothing comes until the first channel is opened."""
+
     def send_message(self, data: Any) -> None:
         """Send one packet."""
         payload = data.asbytes()

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from ansible.module_utils.ringmaster.core.disk import read
+from ansible.module_utils.ringmaster.engine.socket import SOCKET
 from ansible.module_utils.ringmaster.image.names import PULL_UNIT
 from ansible.module_utils.ringmaster.image.registry import FOLDER
 from ansible.module_utils.ringmaster.image.transfer import reason
@@ -30,7 +31,7 @@ def runs(name: str) -> bool:
 
 def begin(name: str, seconds: float) -> None:
     """Begin to pull an image."""
-    script = f"docker pull --quiet {shlex.quote(name)} >{_SAID} 2>&1; echo $? >{_CODE}"
+    script = f"docker --host=unix://{SOCKET} pull --quiet {shlex.quote(name)} >{_SAID} 2>&1; echo $? >{_CODE}"
     subprocess.run(
         [
             "systemd-run", "--quiet", "--collect", f"--unit={PULL_UNIT}", f"--property=RuntimeMaxSec={int(seconds)}",

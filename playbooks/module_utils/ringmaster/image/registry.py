@@ -31,6 +31,8 @@ def start(manifest: Manifest, user: str, before: Sequence[str] = ()) -> None:
         OSError: it doesn't start.
     """
     stop()
+    if relay.answers(PORT):  # it would get the image, and who knows whose it is
+        raise OSError(f"another registry has port {PORT}: `ss -ltnp` shows it; stop it, then run this again")
     _prepare(manifest, user)
     subprocess.run(
         [
@@ -42,7 +44,7 @@ def start(manifest: Manifest, user: str, before: Sequence[str] = ()) -> None:
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     deadline = time.monotonic() + _START_SECONDS
-    while not relay.answers(PORT):
+    while not (_active() and relay.answers(PORT)):
         if time.monotonic() > deadline or not _active():
             stop()
             raise OSError(
@@ -104,6 +106,7 @@ def _prepare(manifest: Manifest, user: str) -> None:
     account = pwd.getpwnam(user)
     manifest.note(ROLE, "registry", FOLDER)
     os.makedirs(BLOBS, exist_ok=True)
+    os.chmod(FOLDER, 0o755)  # noqa: S103  root's umask may keep the relay's user out of it
     if os.path.exists(_MOVED):
         os.unlink(_MOVED)
     os.chown(BLOBS, account.pw_uid, account.pw_gid)

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -52,6 +53,7 @@ _SSH = (
     "-o", "ConnectTimeout=10",
     "-o", "ServerAliveInterval=5",  # a silent network is noticed in 15 s
     "-o", "ServerAliveCountMax=3",
+    "-o", "LogLevel=ERROR",  # without sshd's banner, which would be taken for the reason of a failure
     "-o", "ControlMaster=no",
     "-o", "ControlPath=none",
 )  # fmt: skip
@@ -499,6 +501,7 @@ def main(words: Sequence[str]) -> None:
         if name.endswith(".upload"):
             os.unlink(os.path.join(blobs, name))
     sockets = tempfile.mkdtemp()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # systemd's way to stop it
     try:
         tunnels = [Tunnel(name, os.path.join(sockets, str(place)), port) for place, name in enumerate(nodes)]
         sources = [(name, tunnel.fetch) for name, tunnel in zip(nodes, tunnels)]

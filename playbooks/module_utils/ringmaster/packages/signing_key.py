@@ -41,12 +41,12 @@ def fingerprints(packets: bytes) -> list[str]:
     """Return the fingerprint of each primary key, in order; nothing if these aren't public keys throughout."""
     try:
         found = list(_split(packets))
+        tags = [tag for tag, _ in found]
+        if tags[:1] != [_PRIMARY] or not _TAGS.issuperset(tags):
+            return []
+        return [_fingerprint(body) for tag, body in found if tag == _PRIMARY]
     except (IndexError, ValueError):
         return []
-    tags = [tag for tag, _ in found]
-    if tags[:1] != [_PRIMARY] or not _TAGS.issuperset(tags):
-        return []
-    return [_fingerprint(body) for tag, body in found if tag == _PRIMARY]
 
 
 def _decoded(block: bytes) -> bytes:

@@ -84,7 +84,8 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(bench: Bench) -> Non
     assert brought.assumed.labels == {TRAINER: trainer_hash()}
     bench.nodes["node1"].known[LAYERS] = {}
     old = ImageFacts(id="sha256:o", architecture="amd64", labels=OLD_LABELS)
-    assert bench.bring("sha256:o", old, None, dry_run=True).assumed is old
+    renewed = bench.bring("sha256:o", old, None, dry_run=True).assumed
+    assert renewed and renewed.labels == {**old.labels, TRAINER: trainer_hash()}, "as it would be"
     assert bench.bring("sha256:i", PRESENT, None, dry_run=True).reference == "sha256:i"
     assert "node2: the image is not there: make train would deliver it to node2" in bench.said
     assert bench.delivered == [] and bench.built == {"node1": [], "node2": []} and not bench.record.exists()

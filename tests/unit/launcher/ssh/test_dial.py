@@ -10,9 +10,11 @@ import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
+from paramiko.packet import Packetizer
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
@@ -51,6 +53,23 @@ def test_an_agent_that_only_the_configuration_names(place: Place, machine: Sshd)
     with agent_with(place.my_file) as socket:
         place.my_file.rename(place.my_file.with_name("elsewhere"))
         answers(place, configured(place, machine, f"  IdentityAgent {socket}\n  IdentityFile none\n"))
+
+
+def test_a_connection_that_nobody_uses_yet_stays(place: Place, machine: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Transport of paramiko's gives the other end 15 s for its first packet."""
+
+    class AtOnce(threading.Timer):
+        def __init__(self, seconds: float, function: Any) -> None:
+            of_ours = isinstance(getattr(function, "__self__", None), mux._MuxPacketizer)
+            super().__init__(0 if of_ours else seconds, function)
+
+    looked: list[Packetizer] = []
+    timed_out = Packetizer.handshake_timed_out
+    monkeypatch.setattr(paramiko.packet.threading, "Timer", AtOnce)
+    monkeypatch.setattr(Packetizer, "handshake_timed_out", lambda each: looked.append(each) or timed_out(each))
+    with connected([configured(place, machine, f"  IdentityFile {place.my_file}\n")], place.pins) as remotes:
+        until(lambda: len(looked) > 5 or not remotes["node1"].alive)
+        assert remotes["node1"].run(["echo", "there"]).text == "there\n"
 
 
 def test_a_key_file_named_after_the_address(place: Place, machine: Sshd) -> None:

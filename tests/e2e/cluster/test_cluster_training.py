@@ -83,7 +83,7 @@ def test_one_container_with_no_privilege_ran_on_each_node(trained: Trained, clus
         assert [(each["Count"], each["Capabilities"]) for each in host["DeviceRequests"]] == [(-1, [["gpu"]])]
         assert (host["NetworkMode"], host["Privileged"], host["CapAdd"]) == ("host", False, None)
         assert (host["CapDrop"], host["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
-        assert (host["PidMode"], host["IpcMode"], host["UsernsMode"]) == ("", "private", "")
+        assert (host["PidMode"], host["IpcMode"], host["UsernsMode"]) == ("", "private", "host")
         assert not host["Binds"] and not host["Devices"]
         assert not any("docker.sock" in mount["Source"] for mount in container["Mounts"])
         assert int(trained.processes[node]) > 0

@@ -26,11 +26,14 @@ TORN = b"Error grabbing logs: invalid character '\\x00' looking for beginning of
 class Printing:
     """An engine with a container that prints while it is asked, and whose log can be torn, over a line that breaks."""
 
-    def __init__(self, lines: Sequence[bytes], *, prints: Sequence[int] = (), tear: int | None = None) -> None:
+    def __init__(
+        self, lines: Sequence[bytes], *, prints: Sequence[int] = (), tear: int | None = None, skips: int = 0
+    ) -> None:
         """Args:
         lines: all that it will print, each with its time stamp.
         prints: how many lines it prints before each answer; when they are used up, all the rest.
         tear: the log can't be read past this line from its beginning.
+        skips: so many lines are left out where reading begins at the tear.
         """
         self.lines = lines
         self.printed = 0
@@ -39,7 +42,7 @@ class Printing:
         self.ends: BaseException | None = None
         self.asked: list[int | str] = []
         self._prints = iter(prints)
-        self._tear = tear
+        self._tear, self._skips = tear, skips
         self._word = TORN
 
     @property
@@ -53,7 +56,7 @@ class Printing:
             raise ConnectionResetError("closed")
         self.printed = min(len(self.lines), self.printed + next(self._prints, 1 << 30))
         first = max(0, self.printed - tail) if isinstance(tail, int) else 0
-        for number in range(first, self.printed):
+        for number in range(first + (self._skips if first == self._tear else 0), self.printed):
             if self._tear is not None and first < self._tear == number:
                 yield self._word
                 return
@@ -144,6 +147,13 @@ def test_a_torn_log_is_read_on_behind_the_tear(
     assert cursor.torn or not lost, "that lines are missing is known"
     assert count - 1 in numbers, "the last words are heard"
     assert texts.count(TORN) <= 1, "the engine's own word is passed on once"
+
+
+def test_an_engine_that_goes_on_somewhere_behind_the_tear_is_asked_for_less() -> None:
+    """Docker's reader does so where the lines that are asked for begin in the tear: all but the last few were lost."""
+    engine, cursor = Printing([line(number, f"line {number}") for number in range(21)], tear=5, skips=9), LogCursor()
+    texts = [*cursor.follow(engine, "c"), *cursor.rest(engine, "c")]
+    assert [int(text.split()[1]) for text in texts if text.startswith(b"line")] == [*range(5), *range(6, 21)]
 
 
 def test_what_was_heard_long_ago_is_not_asked_for_again() -> None:

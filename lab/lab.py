@@ -26,6 +26,8 @@ from lab.nodes.node import SPEC_FILE, Node
 from lab.nodes.spec import LabSpec, NodeSpec
 from launcher.base.errors import ExitCode, RingmasterError
 
+_LISTED = 4
+"""More nodes than so many are said as a range."""
 _AT_ONCE = 8
 """Nodes that boot at the same time: each has all its time-outs, however many there are."""
 
@@ -165,7 +167,8 @@ def _start(
     wirings: Mapping[str, Wiring],
     fresh: Sequence[NodeSpec],
 ) -> Lab:
-    what = ", ".join(spec.name for spec in fresh)
+    names = [spec.name for spec in fresh]
+    what = ", ".join(names) if len(names) <= _LISTED else f"{len(names)} nodes, {names[0]} to {names[-1]}"
     with step(f"starting {what}") if fresh else contextlib.nullcontext():
         _each(fresh, lambda spec: ready.await_systemd(maker.make(spec, wirings[spec.name]), fresh=True))
         lab = _attach(client, place)

@@ -47,6 +47,12 @@ def fitting_cuda(drivers: Iterable[str]) -> str:
     return "" if fits == _BUILDABLE[0] else str(fits)
 
 
+def oldest_code(cuda: str) -> str:
+    """Return the oldest code that the lock's PyTorch has, in torch's words, for one of our images' series of CUDA."""
+    major, minor = _CARDS[int(cuda)]
+    return f"compute_{major}{minor}"
+
+
 def card_problem(capability: str, architectures: Iterable[str], cuda: str) -> str:
     """Return why a card can't run an image's code, with the ways out.
 

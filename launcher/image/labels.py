@@ -46,6 +46,8 @@ class ImageFacts:
     labels: Mapping[str, str] = field(default_factory=dict)
     contents: Contents | None = None
     """Of a foreign image, once somebody has looked."""
+    expected: bool = False
+    """Whether it is yet to be built or fetched: what isn't known of it then is no fault."""
 
     @property
     def foreign(self) -> bool:

@@ -176,6 +176,7 @@ class ClusterSite:
         candidates = self._looked_into([_candidate(host, observed[host.name], request) for host in self._hosts])
         needs = JobNeeds(
             image=self._image,
+            named=bool(self._hosts[0].settings.get("image")),
             trainer=trainer_hash(),
             bundled=request.program.script is None,
             requirements=find_requirements(request.program),

@@ -75,11 +75,13 @@ def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterato
         yield from (Finding(what=f"the image {needs.image} {what}") for what in lacks)
         if lacks:
             return
-    if needs.requirements and (what := missing_packages(needs.requirements, image)):
+    named = needs.image if needs.named else ""
+    if needs.requirements and (what := missing_packages(needs.requirements, image, named)):
         yield Finding(what=what)
     if not image.foreign and image.labels[labels.TRAINER] != needs.trainer:
-        what = "the image has another trainer than this checkout: `make image` brings it up to date, in seconds"
-        yield Finding(what=what, refuses=False, lacks_image=True)
+        way = "name a newer one (ringmaster_image)" if named else "`make image` brings it up to date, in seconds"
+        what = f"the image has another trainer than this checkout: {way}"
+        yield Finding(what=what, refuses=False, lacks_image=not named)
 
 
 def addresses_are_distinct(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
@@ -191,7 +193,7 @@ def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Ite
             continue
         if not same_image(one.image, usual):
             yield one.problem(image_differs(one.image, usual))
-        for what in image_unfit(one.image, one.answer, one.choice.devices):
+        for what in image_unfit(one.image, one.answer, one.choice.devices, named=needs.named):
             yield one.problem(what)
 
 

@@ -58,6 +58,8 @@ class JobNeeds:
 
     image: str
     """The recorded image; empty if none is recorded."""
+    named: bool = False
+    """Whether it is the inventory that names it, so that `make image` builds none."""
     trainer: str
     """The hash of this checkout's own part of an image."""
     bundled: bool = True

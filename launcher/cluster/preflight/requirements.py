@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from launcher.base.errors import RingmasterError
 from launcher.image import markers
 from launcher.image.labels import REQUIREMENTS, ImageFacts
+from launcher.job.named_image import add_packages
 from launcher.job.program import Program
 
 NAME = "requirements.txt"
@@ -57,10 +58,13 @@ def find_requirements(program: Program) -> Requirements | None:
     return None
 
 
-def missing_packages(requirements: Requirements, image: ImageFacts) -> str:
+def missing_packages(requirements: Requirements, image: ImageFacts, named: str = "") -> str:
     """Return which packages the image lacks, and how to add them.
 
     It is empty if the image has them all, or if nobody can know yet what the image is going to have.
+
+    Args:
+        named: the image, if it is the inventory that names it.
     """
     if image.labels.get(REQUIREMENTS) == requirements.hash or (image.expected and not image.packages):
         return ""
@@ -73,9 +77,8 @@ def missing_packages(requirements: Requirements, image: ImageFacts) -> str:
             unknown.append(line)
         elif lack:
             missing.append(lack)
-    remedy = f"`make image REQUIREMENTS={shlex.quote(str(requirements.path))}` puts it in"
-    if image.contents:
-        remedy = f"the image is your own: put it in there, or take ringmaster_image away and then {remedy}"
+    file = shlex.quote(str(requirements.path))
+    remedy = add_packages("it", named, file) if named else f"`make image REQUIREMENTS={file}` puts it in"
     if missing:
         return f"{requirements.path} asks for {_few(missing)}: {remedy}"
     if unknown:

@@ -195,6 +195,7 @@ CONTENTS = {
     "cuda": "13.2",
     "problem": "",
     "capabilities": "",
+    "architectures": "sm_80",
 }
 
 
@@ -236,6 +237,13 @@ def test_a_foreign_image_for_the_trainer_and_for_scripts(cluster: Cluster, tmp_p
     script.write_text("print()\n")
     _, plan = planned(cluster, Request(program=user_script(script, ())))
     assert plan.nodes[0].environment["RINGMASTER_PROGRAM"] == "/opt/conda/bin/python -u /job/code/train.py"
+
+
+def test_a_card_that_a_foreign_image_has_no_code_for(cluster: Cluster) -> None:
+    foreign(cluster)
+    cluster.remotes["node2"].answer["gpus"] = [{**ANSWER["gpus"][0], "capability": "7.0"}]
+    with pytest.raises(RingmasterError, match=r"node2: .*compute capability 7\.0, the image has code for sm_80"):
+        planned(cluster)
 
 
 def test_an_image_that_can_not_be_asked_is_refused(cluster: Cluster) -> None:

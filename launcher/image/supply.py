@@ -144,6 +144,7 @@ class Supply:
         return Remedy(
             what="none of these nodes has the image that is recorded" if reference else "no image is recorded",
             does=f"build one{line} on {head.name}, and deliver it to {who}",
+            warnings=tuple(filter(None, [image_record.forgotten(self._record)])),
             reference=TO_BE_BUILT,
             images=dict.fromkeys(names, to_be_built(wanted, architecture)),
             nodes=tuple(names),

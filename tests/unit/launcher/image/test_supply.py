@@ -188,6 +188,23 @@ def test_an_image_that_is_gone_is_built_as_it_was(bench: Bench, tmp_path: Path) 
     assert raised.value.exit_code == ExitCode.NOT_STARTED
 
 
+def test_what_the_record_does_not_say_of_a_lost_image_is_said(bench: Bench) -> None:
+    """Records had no `asked` once; what the image was built on and for is no request, and is not taken for one."""
+    older = {"ringmaster_image": "sha256:g", "base": "debian:12", "cuda": "12.8", "requirements": ""}
+    image_record.write(bench.record, older)
+    found = bench.find("sha256:g", None, None)
+    assert found is not None and found.notes[1:] == (
+        f"{bench.record} does not say which BASE and CUDA the image was asked for with (that image was built on "
+        "debian:12 for CUDA 12.8); the new one is built as if none had been given: make image BASE=… CUDA=… builds "
+        "another",
+    )
+    bench.bring("sha256:g", None, None)
+    assert bench.said[1:] == list(found.notes[1:])
+    assert any("--build-arg=LOCK=trainer.txt" in words for words in bench.nodes["node1"].streamed), "nothing is guessed"
+    again = bench.find("sha256:g", None, None)
+    assert again is not None and again.warnings == (), "now it is recorded"
+
+
 @pytest.mark.parametrize(("cuda", "lock"), [("12", "trainer-cuda12.txt"), ("", "trainer.txt")])
 def test_older_drivers_get_an_older_cuda(bench: Bench, cuda: str, lock: str) -> None:
     with pytest.raises(RingmasterError) if cuda else nullcontext():  # the fake's PyTorch is for 13.2

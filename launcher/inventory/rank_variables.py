@@ -100,6 +100,16 @@ def sources_of(
     return {"your shell": shell, "ringmaster_comm_env": site, "ENV": job}
 
 
+def nccl_finds_interface(settings: Mapping[str, Any], *, gpus: bool) -> bool:
+    """Return whether a node's ranks may use NCCL, and the site doesn't tell it which interface to use.
+
+    Args:
+        gpus: whether the ranks have GPUs there.
+    """
+    told = "NCCL_SOCKET_IFNAME" in (settings.get("comm_env") or {})
+    return gpus and settings.get("backend") != "gloo" and not told
+
+
 def interface_problems(sources: Mapping[str, Mapping[str, str]], interfaces: Collection[str]) -> list[str]:
     """Return what is wrong with each variable that names a network interface which a node doesn't have.
 

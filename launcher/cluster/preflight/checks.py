@@ -36,7 +36,7 @@ from launcher.cluster.preflight.network import (
 from launcher.cluster.preflight.requirements import missing_packages
 from launcher.image import labels
 from launcher.image.labels import ImageFacts
-from launcher.inventory.rank_variables import interface_problems, sources_of
+from launcher.inventory.rank_variables import interface_problems, nccl_finds_interface, sources_of
 
 _GB = 10**9
 _LEAST_FREE, _LITTLE_FREE = 1 * _GB, 5 * _GB
@@ -136,7 +136,7 @@ def node_is_reachable(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[
             continue  # `node_is_provisioned` reports that
         try:
             where = cluster_address(one.host, one.answer)
-            if where.nccl_problem and _uses_nccl(one):
+            if where.nccl_problem and nccl_finds_interface(one.host.settings, gpus=bool(one.choice.devices)):
                 yield one.problem(where.nccl_problem)
             if where.address.is_loopback:
                 yield one.problem(
@@ -297,13 +297,6 @@ def _addresses(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Cluster
         except ValueError:
             continue
     return found
-
-
-def _uses_nccl(one: Candidate) -> bool:
-    """Whether its ranks may use NCCL, and nobody has told it its interface."""
-    settings = one.host.settings
-    told = "NCCL_SOCKET_IFNAME" in (settings.get("comm_env") or {})
-    return bool(one.choice.devices) and settings.get("backend") != "gloo" and not told
 
 
 def _each(values: Mapping[str, str]) -> str:

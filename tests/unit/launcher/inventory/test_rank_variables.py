@@ -3,10 +3,11 @@
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.inventory.rank_variables import interface_problems, name_problem
+from launcher.inventory.rank_variables import interface_problems, name_problem, nccl_finds_interface
 
 HERE = ("lo", "eth0", "eth10", "docker0")
 
@@ -108,6 +109,21 @@ def test_interfaces_that_are_not_there(name: str, value: str, missing: str) -> N
     assert only.startswith(
         f"{name}={value} (from ENV): no interface here fits {missing}, there is lo, eth0, eth10, docker0:"
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "finds"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"backend": "gloo"}, True, False),
+        ({"backend": "auto", "comm_env": None}, True, True),
+        ({"comm_env": {"NCCL_SOCKET_IFNAME": "=eth1"}}, True, False),
+        ({"comm_env": {"GLOO_SOCKET_IFNAME": "eth1"}}, True, True),
+    ],
+)
+def test_where_nccl_finds_its_interface_itself(settings: dict[str, Any], gpus: bool, finds: bool) -> None:
+    assert nccl_finds_interface(settings, gpus=gpus) == finds
 
 
 def test_of_two_who_set_a_variable_the_later_counts() -> None:

@@ -150,7 +150,7 @@ class ClusterSite:
         Raises:
             RingmasterError: a check refuses the job; if there are several problems, a table of all nodes was shown.
         """
-        candidates, report, reference = self._examined(request)
+        candidates, report, reference = self._examined(folder.name, request)
         if report.problems:
             if len(report.problems) > 1:
                 node_table.show(findings.rows(candidates, report))
@@ -167,14 +167,15 @@ class ClusterSite:
         notes = (*remedies, *plan.notes, *(str(warning) for warning in report.warnings), *self._file_notes())
         return replace(plan, notes=notes, code=self._code.hash if self._code else None)
 
-    def _examined(self, request: Request) -> tuple[list[Candidate], Report, str]:
+    def _examined(self, name: str, request: Request) -> tuple[list[Candidate], Report, str]:
         """Look at all nodes, and run every check; return also the image that the job would run.
 
         Where only the image refuses the job and can be brought, the checks run once more as if it were there.
         """
-        observed = on_all(self._remotes, self._look_at)
+        observed = on_all(self._remotes, lambda remote: self._look_at(remote, name))
         candidates = self._looked_into([_candidate(host, observed[host.name], request) for host in self._hosts])
         needs = JobNeeds(
+            name=name,
             image=self._image,
             named=bool(self._hosts[0].settings.get("image")),
             trainer=trainer_hash(),
@@ -306,8 +307,8 @@ class ClusterSite:
         """Return the job, as what runs it and ends it."""
         return ClusterJob(plan, folder, self._remotes, self._pins, self._say, clock_s=self._clock_s, token=self._token)
 
-    def _look_at(self, remote: Remote) -> _Observed:
-        done = remote.run(probe_answer.command(remote.host))
+    def _look_at(self, remote: Remote, name: str) -> _Observed:
+        done = remote.run(probe_answer.command(remote.host, name))
         stderr = done.why if done.code else ""
         answer = probe_answer.parse(remote.host, done.text, heard_at=time.time(), stderr=stderr)
         client = remote.engine()

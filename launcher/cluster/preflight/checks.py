@@ -169,6 +169,14 @@ def no_other_job_is_in_the_way(candidates: Sequence[Candidate], _: JobNeeds) -> 
             )
 
 
+def name_is_free(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
+    """Require that no job of that name has a folder there; `job_folder.prepare` makes sure once more."""
+    for one in candidates:
+        if one.answer.job_there:
+            what = f"there is a job {needs.name} on this node already; choose another NAME"
+            yield replace(one.problem(what), exit_code=ExitCode.USAGE)
+
+
 def gpus_are_there_and_free(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
     """Require the GPUs that the job asks for, without anybody else's processes on them."""
     for one in candidates:
@@ -271,6 +279,7 @@ CHECKS: tuple[Check, ...] = (
     node_is_reachable,
     named_interfaces_are_there,
     no_other_job_is_in_the_way,
+    name_is_free,
     gpus_are_there_and_free,
     image_fits_the_node,
     everything_could_be_looked_at,

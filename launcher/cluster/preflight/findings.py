@@ -56,6 +56,8 @@ class Candidate:
 class JobNeeds:
     """What the job needs of its nodes."""
 
+    name: str = ""
+    """The job's."""
     image: str
     """The recorded image; empty if none is recorded."""
     named: bool = False

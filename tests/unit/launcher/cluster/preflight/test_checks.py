@@ -292,6 +292,11 @@ class TestSecondJob:
         (only,) = problems(replace(candidate(gpu_processes=held), jobs=(JobOnNode(name="j", all_gpus=True),)))
         assert "job j runs there" in only
 
+    def test_a_name_that_a_job_there_has_already(self) -> None:
+        report = run_checks([candidate(), candidate("node2", job_there=True)], replace(NEEDS, name="mine"))
+        assert str(report.error) == "node2: there is a job mine on this node already; choose another NAME"
+        assert report.error.exit_code == ExitCode.USAGE
+
 
 class TestBetweenNodes:
     def test_one_address_for_two_nodes(self) -> None:

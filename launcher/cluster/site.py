@@ -36,7 +36,7 @@ from launcher.image import labels
 from launcher.image.content import our_files, trainer_hash
 from launcher.image.cuda import fitting_cuda
 from launcher.image.labels import ImageFacts
-from launcher.image.supply import Supply
+from launcher.image.supply import Remedy, Supply
 from launcher.inventory.hosts import Host
 from launcher.job import container
 from launcher.job.checkpoint import Checkpoint
@@ -97,6 +97,8 @@ class ClusterSite:
         supply: brings the image to nodes that lack it; None: a job on such nodes is refused.
         """
         self._supply = supply
+        self._remedy: Remedy | None = None
+        """How the planned job's nodes come to the image that the plan takes for granted."""
         self._hosts = hosts
         self._everyone = everyone
         self._remotes = dict(remotes)
@@ -142,12 +144,13 @@ class ClusterSite:
     def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
         """Look at all nodes at once and plan the job.
 
+        Where nodes lack an image that can be brought, the plan takes it for granted, as far as it is known, and its
+        notes say what would be done: `equip` does it. So whatever needs no image refuses the job before.
+
         Raises:
             RingmasterError: a check refuses the job; if there are several problems, a table of all nodes was shown.
         """
-        candidates, report = self._examined(request)
-        if report.lacks_image and self._supply:
-            candidates, report = self._supplied(candidates, request, self._supply) or (candidates, report)
+        candidates, report, reference = self._examined(folder.name, request)
         if report.problems:
             if len(report.problems) > 1:
                 node_table.show(findings.rows(candidates, report))
@@ -156,34 +159,38 @@ class ClusterSite:
         assert head.image is not None
         self._clock_s = head.answer.clock_s
         self._list_files(request)
-        facts = [self._facts(candidate) for candidate in candidates]
-        self.versions = _versions(head.image, self._image)
+        facts = [_facts(candidate, reference) for candidate in candidates]
+        self.versions = _versions(head.image, reference)
         port = free_port(head.answer.listening, head.host.name)
         plan = make_plan(folder.name, request, facts, self._places(request, head.image), port, resumes=resumes)
-        notes = (*plan.notes, *(str(warning) for warning in report.warnings), *self._file_notes())
+        remedies = self._remedy.notes if self._remedy else ()
+        notes = (*remedies, *plan.notes, *(str(warning) for warning in report.warnings), *self._file_notes())
         return replace(plan, notes=notes, code=self._code.hash if self._code else None)
 
-    def _examined(self, request: Request, assumed: ImageFacts | None = None) -> tuple[list[Candidate], Report]:
-        """Look at all nodes, and run every check.
+    def _examined(self, name: str, request: Request) -> tuple[list[Candidate], Report, str]:
+        """Look at all nodes, and run every check; return also the image that the job would run.
 
-        Args:
-            assumed: the image that nodes without one are taken to have.
+        Where only the image refuses the job and can be brought, the checks run once more as if it were there.
         """
-        observed = on_all(self._remotes, self._look_at)
-        candidates = self._looked_into(
-            [self._candidate(host, observed[host.name], request, assumed) for host in self._hosts]
-        )
-        required = find_requirements(request.program)
-        reference = self._image or (assumed.id if assumed else "")
+        observed = on_all(self._remotes, lambda remote: self._look_at(remote, name))
+        candidates = self._looked_into([_candidate(host, observed[host.name], request) for host in self._hosts])
         needs = JobNeeds(
-            image=reference,
+            name=name,
+            image=self._image,
+            named=bool(self._hosts[0].settings.get("image")),
             trainer=trainer_hash(),
             bundled=request.program.script is None,
-            requirements=None if assumed else required,
+            requirements=find_requirements(request.program),
             environment=request.environment,
             variables=request.variables,
         )
-        return candidates, run_checks(candidates, needs)
+        report = run_checks(candidates, needs)
+        self._remedy = self._find_remedy(candidates) if report.lacks_image else None
+        if self._remedy:
+            candidates = [replace(one, image=self._remedy.images[one.host.name]) for one in candidates]
+            needs = replace(needs, image=self._remedy.reference)
+            report = run_checks(candidates, needs)
+        return candidates, report, needs.image
 
     def _looked_into(self, candidates: list[Candidate]) -> list[Candidate]:
         """Return the candidates with what is in their image, if that is a foreign one: the first that has it is asked.
@@ -191,7 +198,7 @@ class ClusterSite:
         Raises:
             RingmasterError: the image can't be run.
         """
-        one = next((one for one in candidates if one.image and one.image.foreign and one.image.architecture), None)
+        one = next((one for one in candidates if one.image and one.image.foreign), None)
         if one is None or one.image is None or not one.answer.job_dir.writable:
             return candidates
         command = look_inside(one.image, one.answer.job_dir.path, container_user(one.answer))
@@ -210,17 +217,27 @@ class ClusterSite:
             for each in candidates
         ]
 
-    def _supplied(
-        self, candidates: Sequence[Candidate], request: Request, supply: Supply
-    ) -> tuple[list[Candidate], Report] | None:
-        """Have the image brought to the nodes, and look at them again; None if there was nothing to bring."""
+    def _find_remedy(self, candidates: Sequence[Candidate]) -> Remedy | None:
+        if self._supply is None:
+            return None
         images = {one.host.name: one.image for one in candidates}
         drivers = [gpu.driver for one in candidates if one.choice.devices for gpu in one.answer.gpus]
-        brought = supply.bring(self._image, images, self._remotes, cuda=fitting_cuda(drivers))
-        if brought is None:
-            return None
-        self._image = brought.reference
-        return self._examined(request, brought.assumed)
+        architecture = candidates[0].answer.architecture
+        return self._supply.find_remedy(
+            self._image, images, self._remotes, architecture=architecture, cuda=fitting_cuda(drivers)
+        )
+
+    def equip(self, _plan: Plan) -> bool:
+        """Have the image brought to the nodes that lack it; return whether it was, and the job is to be planned again.
+
+        Raises:
+            RingmasterError: it can't be brought, or was stopped; nothing was started.
+        """
+        if self._supply is None or self._remedy is None:
+            return False
+        self._image = self._supply.bring(self._remedy)
+        self._supply = None  # what is still missing refuses the job
+        return True
 
     def prepare(self, plan: Plan) -> None:
         """Bring the user's own data to the nodes, which may take long, before anything of the job is created."""
@@ -290,8 +307,8 @@ class ClusterSite:
         """Return the job, as what runs it and ends it."""
         return ClusterJob(plan, folder, self._remotes, self._pins, self._say, clock_s=self._clock_s, token=self._token)
 
-    def _look_at(self, remote: Remote) -> _Observed:
-        done = remote.run(probe_answer.command(remote.host))
+    def _look_at(self, remote: Remote, name: str) -> _Observed:
+        done = remote.run(probe_answer.command(remote.host, name))
         stderr = done.why if done.code else ""
         answer = probe_answer.parse(remote.host, done.text, heard_at=time.time(), stderr=stderr)
         client = remote.engine()
@@ -304,18 +321,6 @@ class ClusterSite:
             engine_problem=containers.engine_problem(client.info(), client.version()),
         )
 
-    def _candidate(self, host: Host, observed: _Observed, request: Request, assumed: ImageFacts | None) -> Candidate:
-        choice = choose_gpus(observed.answer, observed.jobs, request.gpus, promised_gpus(host))
-        image = observed.image or assumed
-        return Candidate(
-            host=host,
-            answer=observed.answer,
-            choice=choice,
-            image=image,
-            jobs=observed.jobs,
-            engine_problem=observed.engine_problem,
-        )
-
     def _list_files(self, request: Request) -> None:
         for what, path in (("SCRIPT", request.program.script), ("DATA", request.data)):
             if path and any("\udc80" <= letter <= "\udcff" for letter in path.name):
@@ -326,10 +331,6 @@ class ClusterSite:
             self._code = list_code(request.program.root, request.program.script, secrets=request.secrets)
         if request.data is not None:
             self._data = list_data(request.data, self._say)
-
-    def _facts(self, candidate: Candidate) -> NodeFacts:
-        assert candidate.image is not None
-        return to_node_facts(candidate.host, candidate.answer, candidate.choice, candidate.image, self._image)
 
     def _places(self, request: Request, image: ImageFacts) -> Places:
         own = None
@@ -357,6 +358,22 @@ class ClusterSite:
         if self._data:
             yield f"data: {describe(self._data)} ({self._data.hash[:12]})"
             yield from self._data.warnings
+
+
+def _candidate(host: Host, observed: _Observed, request: Request) -> Candidate:
+    return Candidate(
+        host=host,
+        answer=observed.answer,
+        choice=choose_gpus(observed.answer, observed.jobs, request.gpus, promised_gpus(host)),
+        image=observed.image,
+        jobs=observed.jobs,
+        engine_problem=observed.engine_problem,
+    )
+
+
+def _facts(candidate: Candidate, reference: str) -> NodeFacts:
+    assert candidate.image is not None
+    return to_node_facts(candidate.host, candidate.answer, candidate.choice, candidate.image, reference)
 
 
 def _data_dirs(plan: Plan) -> dict[str, str]:

@@ -81,6 +81,6 @@ def _refuse_another(inventory: Inventory) -> None:
     if host:
         raise RingmasterError(
             f"{inventory.path}: {host.name} has ringmaster_image: {host.settings['image']}, which is what "
-            "`make provision TAGS=train_image` delivers; remove that setting to build an image, or build on it with "
-            "BASE="
+            "`make provision TAGS=train_image` delivers; take that setting out to build an image (BASE=<it> builds on "
+            "it then)"
         )

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.base.errors import RingmasterError
+from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory import rank_variables
 from launcher.job import program
 from launcher.job.folder import Earlier
@@ -15,6 +15,7 @@ from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import parse_secrets
 from trainer.config import run_config as trainer_config
+from trainer.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         nodes=parse_nodes(options.nodes),
         gpus=parse_gpus(options.gpus),
         ranks=ranks,
-        strategy="" if script else trainer_config.strategy(arguments),
+        strategy="" if script else _strategy(arguments),
         program=_program(script, arguments, style),
         data=copy,
         secrets=secrets,
@@ -83,6 +84,18 @@ def _program(script: str, arguments: tuple[str, ...], launch_style: str) -> Prog
     if not script:
         return program.bundled(arguments)
     return program.user_script(Path(script), arguments, launch_style=launch_style)
+
+
+def _strategy(arguments: tuple[str, ...]) -> str:
+    try:
+        return trainer_config.strategy(arguments)
+    except UserError as error:
+        raise arguments_refused(error) from error
+
+
+def arguments_refused(error: UserError) -> RingmasterError:
+    """Return the error for arguments that the bundled trainer refuses."""
+    return RingmasterError(f"ARGS: {error}", exit_code=ExitCode(error.exit_code))
 
 
 def _existing(data: str) -> Path:

@@ -14,7 +14,7 @@ from launcher.base.values import switch
 from launcher.commands import dry_run
 from launcher.commands.asking import SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_inventory
-from launcher.commands.options import TrainOptions, to_request
+from launcher.commands.options import TrainOptions, arguments_refused, to_request
 from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome
 from launcher.follow.show.closing import show_end
@@ -52,9 +52,13 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
         return ExitCode.SUCCEEDED
     inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask, askable=(VAULT, SUDO))
     hosts = choose_nodes(inventory.hosts, request.nodes)
-    timings.mark("inventory read")
+    if detach and any(host.runtime == "process" for host in hosts):
+        raise RingmasterError(
+            "DETACH=1: processes of this machine end with the launcher; only jobs on a cluster can go on without it"
+        )
     dry = switch("DRY_RUN", options.dry_run)
-    with _site(inventory, hosts, deliver, dry=dry) as site:
+    timings.mark("inventory read")
+    with _site(inventory, hosts, deliver) as site:
         timings.mark("connected")
         source = site.newest(from_job) if from_job else None
         plan, folder = _planned(options, request, site, source)
@@ -62,10 +66,8 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
         if dry:
             dry_run.show(plan)
             return ExitCode.SUCCEEDED
-        if detach and plan.nodes[0].container is None:
-            raise RingmasterError(
-                "DETACH=1: processes of this machine end with the launcher; only jobs on a cluster can go on without it"
-            )
+        if site.equip(plan):
+            plan, folder = _planned(options, request, site, source)
         site.prepare(plan)
         plan, folder = _created(options, request, site, source, plan, folder)
         try:
@@ -78,7 +80,7 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
 
 
 @contextmanager
-def _site(inventory: Inventory, hosts: Sequence[Host], deliver: Deliver | None, *, dry: bool) -> Iterator[Site]:
+def _site(inventory: Inventory, hosts: Sequence[Host], deliver: Deliver | None) -> Iterator[Site]:
     """Yield the site of these nodes; its connections are closed afterwards."""
     runtimes = {host.runtime for host in hosts}
     if len(runtimes) > 1:
@@ -101,7 +103,6 @@ def _site(inventory: Inventory, hosts: Sequence[Host], deliver: Deliver | None, 
             everyone=inventory.everyone,
             deliver=lambda names: _delivered(deliver, inventory, names),
             say=_say,
-            dry_run=dry,
         )
         yield ClusterSite(
             hosts,
@@ -160,7 +161,7 @@ def _inherit(source: Checkpoint | None, folder: JobFolder, *, linked: bool) -> N
 
 
 def _check_trainer_arguments(plan: Plan) -> None:
-    """Have the bundled trainer check its arguments before anything starts.
+    """Have the bundled trainer check its arguments against the plan, before anything is brought or starts.
 
     Raises:
         RingmasterError: it refuses them.
@@ -171,7 +172,7 @@ def _check_trainer_arguments(plan: Plan) -> None:
         config = trainer_config.parse(plan.arguments, plan.nodes[0].environment)
         trainer_config.validate_world(config, nodes=len(plan.nodes), world_size=plan.world_size)
     except UserError as error:
-        raise RingmasterError(f"ARGS: {error}", exit_code=ExitCode(error.exit_code)) from error
+        raise arguments_refused(error) from error
 
 
 def _carry_out(plan: Plan, folder: JobFolder, site: Site, started_at: float, *, detach: bool) -> int:

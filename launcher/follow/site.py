@@ -29,14 +29,21 @@ class Site(Protocol):
         """
 
     def plan(self, folder: JobFolder, request: Request, /, *, resumes: bool) -> Plan:
-        """Look at the nodes and plan the job.
+        """Look at the nodes and plan the job; what `equip` can bring is taken for granted.
 
         Raises:
             RingmasterError: the job can't work on these nodes.
         """
 
+    def equip(self, plan: Plan, /) -> bool:
+        """Install what the plan takes for granted; return whether the job is to be planned again with it.
+
+        Raises:
+            RingmasterError: it can't be installed; nothing was started.
+        """
+
     def prepare(self, plan: Plan) -> None:
-        """Do what takes long or installs something, once it is certain that the job will start."""
+        """Bring what is large to the nodes, once it is certain that the job will start."""
 
     def place(self, plan: Plan, folder: JobFolder, request: Request, /) -> None:
         """Bring the job's own things to its nodes."""

@@ -11,6 +11,7 @@ from typing import Any
 from docker.errors import DockerException
 
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from launcher.base.paths import ON_NODE
 from launcher.base.terminal import visible
 from launcher.image import base_image, content, prune
 from launcher.image import record as image_record
@@ -27,8 +28,7 @@ _CACHE = "20GB"
 """How much the engine keeps of its build cache; the oldest entries go first."""
 _VERSIONS = "/opt/venv/ringmaster.json"
 _PYTHON = "/opt/venv/bin/python"
-_ASK_ARCHITECTURES = "import torch; print(getattr(torch._C, '_cuda_getArchFlags', str)() or '')"
-"""torch.cuda.get_arch_list() says nothing where there is no GPU; a build without CUDA lacks the function."""
+_ASK_CONTENTS = ON_NODE / "image_contents.py"
 _OCI = "org.opencontainers.image."
 
 
@@ -185,7 +185,8 @@ def _versions(builder: Builder, layers: str) -> dict[str, Any]:
 
 def _architectures(builder: Builder, layers: str) -> str:
     """Return what the PyTorch in the packages layer has code for: it knows that without a GPU."""
-    return _run(builder, layers, _PYTHON, "-c", _ASK_ARCHITECTURES).decode().strip()
+    said = _run(builder, layers, _PYTHON, "-c", _ASK_CONTENTS.read_text(encoding="utf-8")).decode()
+    return str(json.loads(said.strip().rpartition("\n")[2])["architectures"])
 
 
 def _run(builder: Builder, image: str, program: str, *words: str) -> bytes:

@@ -13,7 +13,7 @@ from launcher.base.paths import ROOT
 
 BASE, PACKAGES, TRAIN = "ringmaster-base", "ringmaster-packages", "ringmaster-train"
 """Names in a node's engine, each with a tag by content: the system, PyTorch on top of it, our files on top of that."""
-SUITE = "bookworm"
+SUITE, SUITES_PYTHON = "bookworm", "3.11.2"
 LOCKS = {"13": "trainer.txt", "12": "trainer-cuda12.txt"}
 """CUDA's major version -> the lock with wheels for it."""
 USER_REQUIREMENTS = "requirements/user.txt"
@@ -41,9 +41,14 @@ class Wanted:
     """Where that file was."""
 
     @property
+    def cuda_series(self) -> str:
+        """CUDA's major version, also where the user left it open; a base may bring another."""
+        return self.cuda or max(LOCKS)
+
+    @property
     def lock(self) -> str:
         """The name of the lock in requirements/."""
-        return LOCKS[self.cuda or max(LOCKS)]
+        return LOCKS[self.cuda_series]
 
     @property
     def requirements_hash(self) -> str:

@@ -16,17 +16,22 @@ _BUILDABLE = sorted(map(int, LOCKS), reverse=True)
 _CODE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
-def driver_problem(driver: str, cuda: str) -> str:
+def driver_problem(driver: str, cuda: str, *, named: bool = False) -> str:
     """Return why a driver can't run an image for a version of CUDA, with the ways out.
 
     It is empty if the driver can, or if either is unknown.
+
+    Args:
+        named: whether it is the inventory that names the image, so that `make image` builds none.
     """
     major = _first_number(cuda)
     needed, series = _DRIVERS.get(major, 0), _first_number(driver)
     if not series or series >= needed:
         return ""
-    way = next((f"`make image CUDA={one}`, or " for one in _older(major) if series >= _DRIVERS[one]), "")
-    return f"its driver {driver} is too old for CUDA {cuda}, which needs {needed} or newer: {way}install a newer driver"
+    older = next((one for one in _older(major) if series >= _DRIVERS[one]), 0)
+    way = f"name an image for CUDA {older} (ringmaster_image)" if named else f"`make image CUDA={older}`"
+    ways = f"{way}, or install a newer driver" if older else "install a newer driver"
+    return f"its driver {driver} is too old for CUDA {cuda}, which needs {needed} or newer: {ways}"
 
 
 def driver_prospect(driver: str) -> tuple[str, bool]:
@@ -47,7 +52,13 @@ def fitting_cuda(drivers: Iterable[str]) -> str:
     return "" if fits == _BUILDABLE[0] else str(fits)
 
 
-def card_problem(capability: str, architectures: Iterable[str], cuda: str) -> str:
+def oldest_code(cuda: str) -> str:
+    """Return the oldest code that the lock's PyTorch has, in torch's words, for one of our images' series of CUDA."""
+    major, minor = _CARDS[int(cuda)]
+    return f"compute_{major}{minor}"
+
+
+def card_problem(capability: str, architectures: Iterable[str], cuda: str, *, named: bool = False) -> str:
     """Return why a card can't run an image's code, with the ways out.
 
     It is empty if the card can, or if the card or the image doesn't say what it is.
@@ -56,6 +67,7 @@ def card_problem(capability: str, architectures: Iterable[str], cuda: str) -> st
         capability: the card's, such as 8.9.
         architectures: what the image's PyTorch has code for, such as sm_86 and compute_90.
         cuda: the image's version of CUDA.
+        named: whether it is the inventory that names the image.
     """
     card, there = _capability(capability), tuple(architectures)
     if card is None or not there or any(_runs(card, one) for one in there):
@@ -63,6 +75,8 @@ def card_problem(capability: str, architectures: Iterable[str], cuda: str) -> st
     older = [one for one in _older(_first_number(cuda)) if card >= _CARDS.get(one, card)]
     newer = [one for one in _BUILDABLE if one > _first_number(cuda) and card > max(map(_newest, there))]
     way = next((f"`make image CUDA={one}`, " for one in (*newer, *older)), "")
+    if named:
+        way = "name an image with code for it (ringmaster_image), "
     return (
         f"compute capability {capability}, the image has code for {' '.join(there)}: {way}choose other GPUs (GPUS=) or "
         "leave the node out (LIMIT=)"

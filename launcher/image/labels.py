@@ -30,6 +30,8 @@ class Contents:
     """The version of its torch; empty: it has none, and `problem` says why."""
     torchrun: bool = False
     cuda: str = ""
+    architectures: str = ""
+    """What its torch has code for, as in the label of that name."""
     problem: str = ""
     capabilities: str = ""
     """What of a GPU's driver it asks for."""
@@ -46,6 +48,8 @@ class ImageFacts:
     labels: Mapping[str, str] = field(default_factory=dict)
     contents: Contents | None = None
     """Of a foreign image, once somebody has looked."""
+    expected: bool = False
+    """Whether it is yet to be built or fetched: what isn't known of it then is no fault."""
 
     @property
     def foreign(self) -> bool:
@@ -60,7 +64,8 @@ class ImageFacts:
     @property
     def architectures(self) -> tuple[str, ...]:
         """The GPU architectures that it has code for; empty where whoever built it didn't write them down."""
-        return tuple(self.labels.get(ARCHITECTURES, "").split())
+        written = self.contents.architectures if self.contents else self.labels.get(ARCHITECTURES, "")
+        return tuple(written.split())
 
     @property
     def packages(self) -> Mapping[str, str]:

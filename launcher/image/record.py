@@ -79,8 +79,30 @@ def asked_before(path: Path) -> dict[str, Any]:
     return {_ASKED: _content(path).get(_ASKED) or {}}
 
 
+def forgotten(path: Path) -> str:
+    """Return a warning of what the record doesn't say of the request; empty if it says all, or there is no record.
+
+    Records have it only since images are built again for jobs.
+    """
+    content = _content(path)
+    known = content.get(_ASKED)
+    missing = [name for name in ("base", "cuda") if name not in (known if isinstance(known, dict) else {})]
+    if not content or not missing:
+        return ""
+    had = [f"built on {content['base']}"] if content.get("base") else []
+    had += [f"for CUDA {content['cuda']}"] if content.get("cuda") else []
+    was = f" (that image was {' '.join(had)})" if had else ""
+    names = [name.upper() for name in missing]
+    return (
+        f"{path} does not say which {' and '.join(names)} the image was asked for with{was}; the new one is built as "
+        f"if none had been given: make image {' '.join(f'{name}=…' for name in names)} builds another"
+    )
+
+
 def wanted_again(path: Path) -> Wanted:
-    """Return the request that the recorded image was built for; the usual one where there is no record.
+    """Return the request that the recorded image was built for, as far as it is recorded (`forgotten`).
+
+    Where there is no record it is the usual one.
 
     Raises:
         RingmasterError: it can't be repeated: it had requirements, and their file is gone or has changed.

@@ -18,8 +18,13 @@ _OURS = re.compile(
 )
 """What a job sets for its ranks and nobody else may; test_plan.py holds this against a plan."""
 _CHOSEN = re.compile(r"(CUDA|NVIDIA)_VISIBLE_DEVICES")
-_SECRET = re.compile(r"TOKEN(?!IZ)|KEY|SECRET|PASSWORD", re.IGNORECASE)
-"""A tokenizer is no token: TOKENIZERS_PARALLELISM is set in many jobs."""
+_SECRET_WORD = re.compile(
+    r"((API|ACCESS|AUTH|PRIVATE|SECRET)?(TOKEN|KEYS?)|SECRETS?|.*(PASSWORDS?|PASSWD|PASSPHRASE))\d*"
+)
+"""A word in the name of a secret. Tokens in the plural are something to count (MAX_TOKENS)."""
+_LAST_WORD = re.compile(r"(.+_PWD|(.+_)?PASS)\d*")
+"""A name that ends as one of a secret: the word means other things elsewhere (PASS_RATE), and PWD alone is a folder."""
+_CAMELS_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _GLOO = frozenset({
     "GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT", "GLOO_LOG_LEVEL", "GLOO_DISABLE_CONNECTION_RETRIES",
@@ -82,7 +87,8 @@ def _same_letters(one: str, other: str) -> int:
 
 def is_secret(name: str) -> bool:
     """Return whether a variable of this name is likely to hold a secret."""
-    return bool(_SECRET.search(name))
+    name = _CAMELS_HUMP.sub("_", name).upper()
+    return any(map(_SECRET_WORD.fullmatch, name.split("_"))) or bool(_LAST_WORD.fullmatch(name))
 
 
 def value_problem(name: str, value: str) -> str:
@@ -98,6 +104,16 @@ def sources_of(
     """Return who sets variables of a node's ranks, in the order in which the later one wins, as a plan does it."""
     site = {str(name): str(value) for name, value in (settings.get("comm_env") or {}).items()}
     return {"your shell": shell, "ringmaster_comm_env": site, "ENV": job}
+
+
+def nccl_finds_interface(settings: Mapping[str, Any], *, gpus: bool) -> bool:
+    """Return whether a node's ranks may use NCCL, and the site doesn't tell it which interface to use.
+
+    Args:
+        gpus: whether the ranks have GPUs there.
+    """
+    told = "NCCL_SOCKET_IFNAME" in (settings.get("comm_env") or {})
+    return gpus and settings.get("backend") != "gloo" and not told
 
 
 def interface_problems(sources: Mapping[str, Mapping[str, str]], interfaces: Collection[str]) -> list[str]:

@@ -97,6 +97,12 @@ class Container:
     foreign: bool = False
     """Whether `make image` did not build the image: then nothing is known of its entry point."""
 
+    def defaults(self, facts: ContainerFacts, gpus: Sequence[str]) -> dict[str, str]:
+        """Return the variables that a container is given unless the site or the user sets them."""
+        if gpus and self.foreign and not facts.capabilities:
+            return {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}  # as our own image says
+        return {}
+
     def environment(self, facts: ContainerFacts, gpus: Sequence[str], *, checks: bool) -> dict[str, str]:
         """Return the variables that a rank needs only because it is in a container.
 
@@ -114,8 +120,6 @@ class Container:
         if not gpus:
             # Needed where the engine hands GPUs to every container, or the image asks for them.
             variables |= {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
-        if gpus and self.foreign and not facts.capabilities:
-            variables["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"  # as our own image says
         if checks and gpus:
             variables |= {"RINGMASTER_CHECK_GPUS": "1", "RINGMASTER_CUDA": facts.cuda}
         return variables

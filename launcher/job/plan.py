@@ -289,6 +289,7 @@ def _node_plan(job: _Job, node_rank: int) -> NodePlan:
     if fact.container:
         own_code, secrets = program.script is not None, places.secrets is not None
         container = describe(job.name, fact.name, fact.container, fact.gpus, code=own_code, secrets=secrets)
+        environment = container.defaults(fact.container, fact.gpus) | environment
         environment |= container.environment(fact.container, fact.gpus, checks=own_code)
     else:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(fact.gpus)  # also none: what is not planned is not used

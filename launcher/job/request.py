@@ -23,7 +23,7 @@ class Request:
     ranks: int | None = None
     """Processes per node; None: one for each GPU, or as the inventory says."""
     strategy: str = ""
-    """The bundled trainer's `--strategy`; empty for scripts, and where the trainer's arguments are wrong."""
+    """The bundled trainer's `--strategy`; empty for scripts."""
     program: Program
     data: Path | None = None
     """The user's own copy of the data set."""

@@ -77,7 +77,7 @@ class LocalSite:
         port = machine.free_port(facts[0].address)
         return make_plan(folder.name, request, facts, places, port, resumes=resumes)
 
-    def prepare(self, plan: Plan) -> None:
+    def equip(self, plan: Plan) -> bool:
         """Install torch, which processes of this machine need; a machine that only controls a cluster never gets it.
 
         Raises:
@@ -94,6 +94,10 @@ class LocalSite:
             )
         if plan.script is not None:  # the bundled trainer checks this itself, without another import of torch
             refuse_unseen_gpus(plan)
+        return False
+
+    def prepare(self, plan: Plan) -> None:
+        """Do nothing: the data is here already."""
 
     def place(self, plan: Plan, folder: JobFolder, request: Request) -> None:
         """Do nothing: everything is here already."""

@@ -25,6 +25,7 @@ def contents() -> dict[str, Any]:
         "torch": "",
         "torchrun": False,
         "cuda": "",
+        "architectures": "",
         "problem": "",
         "capabilities": os.environ.get("NVIDIA_DRIVER_CAPABILITIES", ""),
     }
@@ -33,6 +34,8 @@ def contents() -> dict[str, Any]:
         found["torch"], found["cuda"] = str(torch.__version__), str(torch.version.cuda or "")
         found["torchrun"] = util.find_spec("torch.distributed.run") is not None
         found["packages"].setdefault("torch", found["torch"])
+        # torch.cuda.get_arch_list() says nothing where there is no GPU; a build without CUDA lacks the function.
+        found["architectures"] = str(getattr(torch._C, "_cuda_getArchFlags", str)() or "")
     except Exception as error:  # also what a library of its own lacks
         found["problem"] = f"{type(error).__name__}: {error}"
     return found

@@ -1,10 +1,10 @@
 """Reads what a node is: the one reader of nvidia-smi, /proc/net/tcp and the limit of memory.
 
 As a program it prints one JSON object before a job starts: `python3 -IS -c <this source> '{"job_dir": …, "data_dir":
-…}'`. Each part is read on its own: a part that fails is null, and a line in "troubles" says why. As a module the
-launcher imports it, and so do the Ansible modules, by a link in `playbooks/module_utils/ringmaster/core/`. It therefore
-stands alone: the standard library of Python 3.9, no sibling imports, nothing installed. It is read-only and runs as the
-SSH user, so it leaves out whatever needs root.
+…, "job": …}'`. Each part is read on its own: a part that fails is null, and a line in "troubles" says why. As a module
+the launcher imports it, and so do the Ansible modules, by a link in `playbooks/module_utils/ringmaster/core/`. It
+therefore stands alone: the standard library of Python 3.9, no sibling imports, nothing installed. It is read-only and
+runs as the SSH user, so it leaves out whatever needs root.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Question:
         return out
 
 
-def look(job_dir: str, data_dir: str) -> dict[str, Any]:
-    """Return all that is known of this node."""
+def look(job_dir: str, data_dir: str, job: str = "") -> dict[str, Any]:
+    """Return all that is known of this node, and whether it has a job of that name already."""
     # These three take the most time; they run while the rest is read.
     read_gpus, read_processes = ask_gpus(), ask_gpu_processes()
     ip = Question("ip", "-json", "address", "show")
@@ -125,6 +125,7 @@ def look(job_dir: str, data_dir: str) -> dict[str, Any]:
         "listening": lambda: listening(socket_tables()),
         "devices": devices,
         "job_dir": lambda: folder(job_dir),
+        "job_there": lambda: bool(job) and os.path.lexists(os.path.join(job_dir, job)),
         "data_dir": lambda: folder(data_dir),
         "certificates": lambda: Path(_CERTIFICATES).exists(),
         "interfaces": lambda: interfaces(ip.answer()),
@@ -366,5 +367,4 @@ def _read(path: str) -> str | None:
 
 
 if __name__ == "__main__":
-    folders = json.loads(sys.argv[1])
-    print(json.dumps(look(folders["job_dir"], folders["data_dir"])))
+    print(json.dumps(look(**json.loads(sys.argv[1]))))

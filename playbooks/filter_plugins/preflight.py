@@ -8,7 +8,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # the checkout, for the rules that jobs go by as well
 from launcher.image.cuda import driver_problem, driver_prospect, oldest_driver
-from launcher.inventory.rank_variables import interface_problems, name_problem, sources_of
+from launcher.inventory.rank_variables import interface_problems, name_problem, nccl_finds_interface, sources_of
 
 Facts = Mapping[str, Any]
 
@@ -203,8 +203,7 @@ def _network(fact: Facts, _settings: Mapping[str, Any], _limits: Limits) -> str:
 
 
 def _nccl(fact: Facts, settings: Mapping[str, Any], _limits: Limits) -> str:
-    told = "NCCL_SOCKET_IFNAME" in (settings.get("comm_env") or {})
-    used = bool(fact["gpus"]) and settings.get("backend") != "gloo" and not told
+    used = nccl_finds_interface(settings, gpus=bool(fact["gpus"]))
     return str(fact["network"]["cluster"]["nccl_problem"]) if used else ""
 
 

@@ -28,6 +28,8 @@ class Node:
         self.images = SimpleNamespace(get=self.get, remove=self.known.pop)
         self.api = SimpleNamespace(images=list)
         self.interrupted = False
+        self.inspected = ""
+        """What `docker image inspect` prints."""
         self.security = ["name=seccomp,profile=default"]
         self.digests: list[str] | None = None
         """Those of the base, in the registries it was pulled from or pushed to."""
@@ -58,7 +60,9 @@ class Node:
         elif line.startswith("df"):
             out = f"Filesystem\n/dev/x 1 1 {self.free_kb} 1% /\n"
         elif line.startswith("docker run"):
-            out = "sm_75 sm_80\n" if "import torch" in line else json.dumps(VERSIONS)
+            out = json.dumps({"architectures": "sm_75 sm_80"} if "getArchFlags" in line else VERSIONS)
+        elif line.startswith("image inspect"):
+            out = self.inspected
         elif line.startswith("docker buildx"):
             code = 1
         elif line.startswith("sh -c"):

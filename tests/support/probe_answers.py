@@ -36,6 +36,7 @@ ANSWER: dict[str, Any] = {
     "firewall": "",
     "listening": [20000],
     "devices": [],
+    "job_there": False,
     "job_dir": {"path": "/jobs", "there": True, "writable": True, "free": 10**12},
     "data_dir": {"path": "/data", "there": True, "writable": True, "free": 10**12},
     "certificates": True,

@@ -131,13 +131,12 @@ def _check_folder(values: Mapping[str, Any]) -> None:
 
 
 def strategy(argv: Sequence[str]) -> str:
-    """Return the strategy that these arguments choose; empty if they are invalid, or only ask for help."""
-    if {"-h", "--help"} & set(argv):
-        return ""
-    try:
-        return str(flag_values.values(argv)["strategy"])
-    except UserError:
-        return ""
+    """Return the strategy that these arguments choose; empty if they only ask for help.
+
+    Raises:
+        UserError: exit code 2; the message names the flag, its value and what is allowed.
+    """
+    return "" if {"-h", "--help"} & set(argv) else str(flag_values.values(argv)["strategy"])
 
 
 def usage() -> str:

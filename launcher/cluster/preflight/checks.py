@@ -36,7 +36,7 @@ from launcher.cluster.preflight.network import (
 from launcher.cluster.preflight.requirements import missing_packages
 from launcher.image import labels
 from launcher.image.labels import ImageFacts
-from launcher.inventory.rank_variables import interface_problems, sources_of
+from launcher.inventory.rank_variables import interface_problems, nccl_finds_interface, sources_of
 
 _GB = 10**9
 _LEAST_FREE, _LITTLE_FREE = 1 * _GB, 5 * _GB
@@ -75,11 +75,13 @@ def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterato
         yield from (Finding(what=f"the image {needs.image} {what}") for what in lacks)
         if lacks:
             return
-    if needs.requirements and (what := missing_packages(needs.requirements, image)):
+    named = needs.image if needs.named else ""
+    if needs.requirements and (what := missing_packages(needs.requirements, image, named)):
         yield Finding(what=what)
     if not image.foreign and image.labels[labels.TRAINER] != needs.trainer:
-        what = "the image has another trainer than this checkout: `make image` brings it up to date, in seconds"
-        yield Finding(what=what, refuses=False, lacks_image=True)
+        way = "name a newer one (ringmaster_image)" if named else "`make image` brings it up to date, in seconds"
+        what = f"the image has another trainer than this checkout: {way}"
+        yield Finding(what=what, refuses=False, lacks_image=not named)
 
 
 def addresses_are_distinct(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
@@ -134,7 +136,7 @@ def node_is_reachable(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[
             continue  # `node_is_provisioned` reports that
         try:
             where = cluster_address(one.host, one.answer)
-            if where.nccl_problem and _uses_nccl(one):
+            if where.nccl_problem and nccl_finds_interface(one.host.settings, gpus=bool(one.choice.devices)):
                 yield one.problem(where.nccl_problem)
             if where.address.is_loopback:
                 yield one.problem(
@@ -167,6 +169,14 @@ def no_other_job_is_in_the_way(candidates: Sequence[Candidate], _: JobNeeds) -> 
             )
 
 
+def name_is_free(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
+    """Require that no job of that name has a folder there; `job_folder.prepare` makes sure once more."""
+    for one in candidates:
+        if one.answer.job_there:
+            what = f"there is a job {needs.name} on this node already; choose another NAME"
+            yield replace(one.problem(what), exit_code=ExitCode.USAGE)
+
+
 def gpus_are_there_and_free(candidates: Sequence[Candidate], _: JobNeeds) -> Iterator[Finding]:
     """Require the GPUs that the job asks for, without anybody else's processes on them."""
     for one in candidates:
@@ -191,7 +201,7 @@ def image_fits_the_node(candidates: Sequence[Candidate], needs: JobNeeds) -> Ite
             continue
         if not same_image(one.image, usual):
             yield one.problem(image_differs(one.image, usual))
-        for what in image_unfit(one.image, one.answer, one.choice.devices):
+        for what in image_unfit(one.image, one.answer, one.choice.devices, named=needs.named):
             yield one.problem(what)
 
 
@@ -269,6 +279,7 @@ CHECKS: tuple[Check, ...] = (
     node_is_reachable,
     named_interfaces_are_there,
     no_other_job_is_in_the_way,
+    name_is_free,
     gpus_are_there_and_free,
     image_fits_the_node,
     everything_could_be_looked_at,
@@ -295,13 +306,6 @@ def _addresses(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Cluster
         except ValueError:
             continue
     return found
-
-
-def _uses_nccl(one: Candidate) -> bool:
-    """Whether its ranks may use NCCL, and nobody has told it its interface."""
-    settings = one.host.settings
-    told = "NCCL_SOCKET_IFNAME" in (settings.get("comm_env") or {})
-    return bool(one.choice.devices) and settings.get("backend") != "gloo" and not told
 
 
 def _each(values: Mapping[str, str]) -> str:

@@ -56,8 +56,12 @@ class Candidate:
 class JobNeeds:
     """What the job needs of its nodes."""
 
+    name: str = ""
+    """The job's."""
     image: str
     """The recorded image; empty if none is recorded."""
+    named: bool = False
+    """Whether it is the inventory that names it, so that `make image` builds none."""
     trainer: str
     """The hash of this checkout's own part of an image."""
     bundled: bool = True

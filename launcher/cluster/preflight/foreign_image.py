@@ -34,6 +34,7 @@ done
 echo '{}'
 """
 """Asks the Python on the image's PATH that has torch, else any."""
+_TEXTS = ("python", "site", "torch", "cuda", "architectures", "problem", "capabilities")
 _OLDEST_PYTHON, _OLDEST_TORCH = (3, 11), (2, 10)
 """What the bundled trainer is tested with."""
 
@@ -67,7 +68,7 @@ def parse(output: str) -> Contents:
         if not fields:
             return Contents()
         return Contents(
-            **{key: str(fields[key]) for key in ("python", "site", "torch", "cuda", "problem", "capabilities")},
+            **{key: str(fields[key]) for key in _TEXTS},
             torchrun=fields["torchrun"] is True,
             packages={str(key): str(value) for key, value in fields["packages"].items()},
         )

@@ -46,24 +46,29 @@ def image_differs(image: ImageFacts, usual: ImageFacts) -> str:
     )
 
 
-def image_unfit(image: ImageFacts, answer: ProbeAnswer, devices: Sequence[str]) -> Iterator[str]:
+def image_unfit(image: ImageFacts, answer: ProbeAnswer, devices: Sequence[str], *, named: bool) -> Iterator[str]:
     """Yield each reason why the image can't run on this node.
 
     Args:
         devices: the indices of the GPUs that the job would use.
+        named: whether it is the inventory that names it.
     """
     if image.architecture and answer.architecture and image.architecture != answer.architecture:
-        yield (
-            f"the image is for {image.architecture}, this node is {answer.architecture}: "
-            "leave it out (LIMIT=), or build one for it: `make image LIMIT=<nodes of this kind>`"
-        )
+        way = "build one for it: `make image LIMIT=<nodes of this kind>`"
+        if named:
+            way = f"name one for {answer.architecture} (ringmaster_image), for nodes of this kind alone"
+        kinds = f"the image is for {image.architecture}, this node is {answer.architecture}"
+        yield f"{kinds}: leave it out (LIMIT=), or {way}"
     if not devices:
         return
-    if what := cuda.driver_problem(cuda.oldest_driver(gpu.driver for gpu in answer.gpus), image.cuda):
+    oldest = cuda.oldest_driver(gpu.driver for gpu in answer.gpus)
+    if what := cuda.driver_problem(oldest, image.cuda, named=named):
         yield what
     cards: dict[str, list[str]] = {}
     for gpu in answer.gpus:
-        if gpu.index in devices and (what := cuda.card_problem(gpu.capability, image.architectures, image.cuda)):
+        if gpu.index not in devices:
+            continue
+        if what := cuda.card_problem(gpu.capability, image.architectures, image.cuda, named=named):
             cards.setdefault(f"({gpu.model}) has {what}", []).append(gpu.index)
     yield from (f"its GPU {', '.join(indices)} {what}" for what, indices in cards.items())
 

@@ -100,6 +100,8 @@ class ProbeAnswer:
     certificates: bool
     """Whether it has a bundle of trusted authorities."""
     job_dir: Folder
+    job_there: bool
+    """Whether a job of the new one's name has a folder in it."""
     data_dir: Folder
     gpus: tuple[Gpu, ...]
     gpu_problem: str
@@ -109,10 +111,11 @@ class ProbeAnswer:
     """What else the probe could not find out, and why."""
 
 
-def command(host: Host) -> tuple[str, ...]:
-    """Return the command that runs the probe on a node; its output is for `parse`."""
-    folders = dict(zip(("job_dir", "data_dir"), node_folders(host), strict=True))
-    return ("python3", "-IS", "-c", _SOURCE.read_text(encoding="utf-8"), json.dumps(folders))
+def command(host: Host, job: str) -> tuple[str, ...]:
+    """Return the command that runs the probe on a node, before a job of that name; its output is for `parse`."""
+    job_dir, data_dir = node_folders(host)
+    asked = {"job_dir": job_dir, "data_dir": data_dir, "job": job}
+    return ("python3", "-IS", "-c", _SOURCE.read_text(encoding="utf-8"), json.dumps(asked))
 
 
 def parse(host: Host, output: str, *, heard_at: float, stderr: str = "") -> ProbeAnswer:
@@ -167,6 +170,7 @@ def _from_fields(fields: Mapping[str, Any], heard_at: float) -> ProbeAnswer:
         devices=tuple(path for path in fields["devices"] or () if _DEVICE.fullmatch(path)),
         certificates=bool(fields["certificates"]),
         job_dir=_folder(fields["job_dir"]),
+        job_there=bool(fields["job_there"]),
         data_dir=_folder(fields["data_dir"]),
         gpus=tuple(Gpu(**one) for one in fields["gpus"] or ()),
         gpu_problem=gpu_problem,

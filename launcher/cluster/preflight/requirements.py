@@ -11,7 +11,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from launcher.base.errors import RingmasterError
+from launcher.image import markers
 from launcher.image.labels import REQUIREMENTS, ImageFacts
+from launcher.job.named_image import add_packages
 from launcher.job.program import Program
 
 NAME = "requirements.txt"
@@ -20,7 +22,6 @@ PYTHON = "python"
 _SHOWN = 3
 _UNKNOWN = re.compile(r"\b(python_(full_)?version|implementation_version|platform_(release|version))\b")
 """What a marker may ask for but an image doesn't report, except for its Python's version."""
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +58,18 @@ def find_requirements(program: Program) -> Requirements | None:
     return None
 
 
-def missing_packages(requirements: Requirements, image: ImageFacts) -> str:
-    """Return which packages the image lacks, and how to add them; empty if it has them all."""
-    if image.labels.get(REQUIREMENTS) == requirements.hash:
+def missing_packages(requirements: Requirements, image: ImageFacts, named: str = "") -> str:
+    """Return which packages the image lacks, and how to add them.
+
+    It is empty if the image has them all, or if nobody can know yet what the image is going to have.
+
+    Args:
+        named: the image, if it is the inventory that names it.
+    """
+    if image.labels.get(REQUIREMENTS) == requirements.hash or (image.expected and not image.packages):
         return ""
     installed = {str(canonicalize_name(name)): version for name, version in image.packages.items()}
-    environment = _environment(image, installed.get(PYTHON, ""))
+    environment = markers.environment(image.architecture, installed.get(PYTHON, ""))
     missing, unknown = [], []
     for line in _lines(requirements.content):
         lack = _lack(line, installed, environment)
@@ -70,9 +77,8 @@ def missing_packages(requirements: Requirements, image: ImageFacts) -> str:
             unknown.append(line)
         elif lack:
             missing.append(lack)
-    remedy = f"`make image REQUIREMENTS={shlex.quote(str(requirements.path))}` puts it in"
-    if image.contents:
-        remedy = f"the image is your own: put it in there, or take ringmaster_image away and then {remedy}"
+    file = shlex.quote(str(requirements.path))
+    remedy = add_packages("it", named, file) if named else f"`make image REQUIREMENTS={file}` puts it in"
     if missing:
         return f"{requirements.path} asks for {_few(missing)}: {remedy}"
     if unknown:
@@ -106,21 +112,6 @@ def _lack(line: str, installed: Mapping[str, str], environment: Mapping[str, str
     if not requirement.specifier.contains(version, prereleases=True):
         return f"{requirement} (the image has {version})"
     return None if requirement.extras else ""  # an image does not record what an extra brings
-
-
-def _environment(image: ImageFacts, python: str) -> dict[str, str]:
-    """The image's values for markers such as `; sys_platform == "linux"`: this machine's may differ."""
-    environment = {
-        "os_name": "posix",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": _MACHINES.get(image.architecture, image.architecture),
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
-    }
-    if python:
-        environment |= {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python}
-    return environment
 
 
 def _few(texts: list[str]) -> str:

@@ -82,7 +82,10 @@ _HINTS = (
         "the node's GPUs can't be given to containers: nvidia-smi on the node, then make provision and make verify",
     ),
     (r"terminated with signal SIGKILL", _KILLED),
-    (r"[Nn]o such image|pull access denied|manifest unknown", "make image builds it and brings it to every node"),
+    (
+        r"[Nn]o such image|pull access denied|manifest unknown",
+        "make train brings it to the nodes that lack it: start the job again",
+    ),
     (r"[Cc]annot connect to the Docker daemon", "start the engine on the node: systemctl start docker"),
 )
 _SIGNAL_HINTS = {

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from launcher.follow.cause.failure import Failure
+from launcher.job.named_image import add_packages
 from launcher.job.plan import Plan
 from launcher.job.program import code_root
 
@@ -69,17 +70,21 @@ def explained(failure: Failure, plan: Plan) -> Failure:
         match = next((found for line in reversed(failure.log_tail) if (found := _RAISED.search(line))), None)
     if match is None:
         return failure
-    script = Path(plan.script) if plan.script else None
-    on_cluster = plan.nodes[0].container is not None
-    return replace(failure, hint=hint(match[1], script, on_cluster=on_cluster, hidden=match[2] or ""))
+    script, head = Path(plan.script) if plan.script else None, plan.nodes[0]
+    foreign = head.image or "" if head.container and head.container.foreign else ""
+    return replace(
+        failure,
+        hint=hint(match[1], script, on_cluster=head.container is not None, foreign=foreign, hidden=match[2] or ""),
+    )
 
 
-def hint(module: str, script: Path | None, *, on_cluster: bool, hidden: str = "") -> str | None:
+def hint(module: str, script: Path | None, *, on_cluster: bool, foreign: str = "", hidden: str = "") -> str | None:
     """Return what to do about a module that could not be imported; None where no advice is safe.
 
     Args:
         module: its full name, such as `yaml` or `mine.models`.
         script: the user's script on this machine.
+        foreign: the image, if `make image` did not build it.
         hidden: the module that was found in its place, and is no package.
     """
     top = module.partition(".")[0]
@@ -94,7 +99,7 @@ def hint(module: str, script: Path | None, *, on_cluster: bool, hidden: str = ""
         return None  # a part of Python or of a package, which no package of that name brings
     if hidden:
         return None
-    return _install(module, on_cluster=on_cluster)
+    return _install(module, on_cluster=on_cluster, foreign=foreign)
 
 
 def _own(top: str, module: str, own: Path, script: Path, *, on_cluster: bool, hidden: bool) -> str:
@@ -118,12 +123,14 @@ def _own(top: str, module: str, own: Path, script: Path, *, on_cluster: bool, hi
     )
 
 
-def _install(module: str, *, on_cluster: bool) -> str:
+def _install(module: str, *, on_cluster: bool, foreign: str) -> str:
     top, _, rest = module.partition(".")
     package = "" if rest else _package(top)
     what = package or f"the package that has the module '{module}'"
     if rest:  # of a package that is missing altogether, Python names the first part only
         what = f"the package, or its version, that has '{module}' ('{top}' is there without it)"
+    if foreign:
+        return f"the image lacks it: {add_packages(what, foreign, '<a file with it>')}"
     if on_cluster:
         return f"the image lacks it: add {what} to a requirements.txt, then make image REQUIREMENTS=<that file>"
     return f"install {what} into this environment: .venv/bin/python -m pip install {package or '<its name>'}"

@@ -12,9 +12,8 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import site as cluster_site
 from launcher.cluster.site import ClusterSite
 from launcher.cluster.transfer.data import list_data
-from launcher.image.content import trainer_hash
 from launcher.image.labels import ImageFacts
-from launcher.image.supply import Brought
+from launcher.image.supply import Remedy
 from launcher.job import container
 from launcher.job.folder import create
 from launcher.job.plan import RANK_WORDS, Plan
@@ -68,62 +67,122 @@ def test_a_job_that_is_there_refuses_another_and_is_named(cluster: Cluster) -> N
 
 
 class Supply:
-    """Brings the image to all nodes, and remembers what it was asked."""
+    """Finds `remedy`; brings the image to all nodes, and remembers what it was asked."""
 
-    def __init__(self, cluster: Cluster, brought: Brought) -> None:
-        self.cluster, self.brought = cluster, brought
+    def __init__(self, cluster: Cluster, reference: str = REFERENCE, **labels: str) -> None:
+        self.cluster, self.reference = cluster, reference
+        self.labels = {**IMAGE["Config"]["Labels"], **labels}
         self.asked: list[tuple[str, dict[str, bool]]] = []
+        self.brought = 0
 
-    def bring(self, reference: str, images: Mapping[str, Any], remotes: Any, *, cuda: str) -> Brought:
+    def find_remedy(self, reference: str, images: Mapping[str, Any], remotes: Any, **_: str) -> Remedy:
         self.asked.append((reference, {name: image is not None for name, image in images.items()}))
-        if self.brought.assumed is None:
-            for node in self.cluster.remotes.values():
-                node.image = IMAGE
-        return self.brought
+        coming = ImageFacts(id="coming", architecture="amd64", labels=self.labels, expected=True)
+        return Remedy(
+            what="it is not there",
+            does="bring it",
+            reference=self.reference,
+            images=dict.fromkeys(images, coming),
+            nodes=tuple(images),
+        )
+
+    def bring(self, remedy: Remedy) -> str:
+        self.brought += 1
+        for node in self.cluster.remotes.values():
+            node.image = IMAGE
+        return remedy.reference
 
 
 def test_a_node_without_the_image_gets_it_before_the_job(cluster: Cluster) -> None:
     cluster.remotes["node2"].image = None
-    supply = Supply(cluster, Brought(reference=REFERENCE))
-    plan = cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    supply = Supply(cluster)
+    site = cluster.site(supply=supply)
+    plan = site.plan(cluster.folder, BUNDLED, resumes=False)
     assert supply.asked == [(REFERENCE, {"node1": True, "node2": False})]
+    assert plan.notes[0] == "it is not there: make train would bring it" and supply.brought == 0
+    assert site.equip(plan) and supply.brought == 1
+    plan = site.plan(cluster.folder, BUNDLED, resumes=False)
     assert [node.container and node.container.image for node in plan.nodes] == [ID, ID]
+    assert not site.equip(plan) and not any("make train would" in note for note in plan.notes)
 
 
 def test_where_none_is_recorded_the_job_runs_the_one_that_was_built(cluster: Cluster) -> None:
     for node in cluster.remotes.values():
         node.image = None
-    supply = Supply(cluster, Brought(reference=ID))
-    plan = cluster.site(image="", supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    supply = Supply(cluster, ID)
+    site = cluster.site(image="", supply=supply)
+    assert site.equip(site.plan(cluster.folder, BUNDLED, resumes=False))
+    plan = site.plan(cluster.folder, BUNDLED, resumes=False)
     assert supply.asked == [("", {"node1": False, "node2": False})] and plan.nodes[1].image == ID
 
 
+def test_an_image_that_was_brought_and_is_not_there_refuses_the_job(cluster: Cluster) -> None:
+    cluster.remotes["node2"].image = None
+    site = cluster.site(supply=Supply(cluster))
+    assert site.equip(site.plan(cluster.folder, BUNDLED, resumes=False))
+    cluster.remotes["node2"].image = None
+    with pytest.raises(RingmasterError, match=r"node2: the image .* is not there"):
+        site.plan(cluster.folder, BUNDLED, resumes=False)
+
+
 def test_an_older_image_is_renewed_and_a_present_one_left_alone(cluster: Cluster) -> None:
-    supply = Supply(cluster, Brought(reference=REFERENCE))
-    cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    supply = Supply(cluster)
+    site = cluster.site(supply=supply)
+    assert not site.equip(site.plan(cluster.folder, BUNDLED, resumes=False))
     assert supply.asked == []
     old = {**IMAGE, "Config": {"Labels": {**IMAGE["Config"]["Labels"], "ringmaster.trainer": "older"}}}
     for node in cluster.remotes.values():
         node.image = old
-    cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
+    plan = site.plan(cluster.folder, BUNDLED, resumes=False)
     assert supply.asked == [(REFERENCE, {"node1": True, "node2": True})]
+    assert not any("another trainer" in note for note in plan.notes), "that will be done with"
 
 
 def test_what_else_refuses_the_job_comes_before_minutes_of_building(cluster: Cluster) -> None:
     cluster.remotes["node2"].image = None
     cluster.remotes["node2"].answer["comm_env"] = None
-    supply = Supply(cluster, Brought(reference=REFERENCE))
+    supply = Supply(cluster)
     with pytest.raises(RingmasterError, match="node2"):
         cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
     assert supply.asked == []
 
 
-def test_a_dry_run_plans_with_the_image_that_would_be_there(cluster: Cluster) -> None:
-    cluster.remotes["node2"].image = None
-    assumed = ImageFacts(id=ID, architecture="", labels={"ringmaster.trainer": trainer_hash()})
-    supply = Supply(cluster, Brought(reference=REFERENCE, assumed=assumed))
-    plan = cluster.site(supply=supply).plan(cluster.folder, BUNDLED, resumes=False)
-    assert [node.container and node.container.image for node in plan.nodes] == [ID, ID]
+@pytest.mark.parametrize(
+    ("name", "requirements", "gpus", "says"),
+    [
+        ("train.py", "einops\n", [], "asks for einops: `make image REQUIREMENTS="),
+        ("tr\udce9.py", "", [], "SCRIPT: .*not UTF-8"),
+        ("train.py", "", [{**ANSWER["gpus"][0], "driver": "470.1"}], "node2: its driver 470.1 is too old"),
+    ],
+)
+def test_what_can_be_known_of_an_image_refuses_the_job_before_it_is_built(
+    cluster: Cluster, tmp_path: Path, name: str, requirements: str, gpus: Any, says: str
+) -> None:
+    script = tmp_path / "theirs" / name
+    script.parent.mkdir()
+    script.write_text("print()\n")
+    (script.parent / "requirements.txt").write_text(requirements)
+    for node in cluster.remotes.values():
+        node.image = None
+    cluster.remotes["node2"].answer["gpus"] = gpus
+    supply = Supply(cluster)
+    site = cluster.site(supply=supply)
+    with pytest.raises(RingmasterError, match=says):
+        site.plan(cluster.folder, Request(program=user_script(script, ())), resumes=False)
+    assert supply.brought == 0
+
+
+def test_packages_that_nobody_knows_yet_are_checked_once_they_are_there(cluster: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "theirs" / "train.py"
+    script.parent.mkdir()
+    script.write_text("print()\n")
+    (script.parent / "requirements.txt").write_text("einops\n")
+    cluster.remotes["node1"].image = cluster.remotes["node2"].image = None
+    site = cluster.site(supply=Supply(cluster, **{"ringmaster.packages": ""}))
+    request = Request(program=user_script(script, ()))
+    assert site.equip(site.plan(cluster.folder, request, resumes=False))
+    with pytest.raises(RingmasterError, match="asks for einops"):
+        site.plan(cluster.folder, request, resumes=False)
 
 
 FOREIGN = {**IMAGE, "Config": {"Labels": {"ringmaster.trainer": ""}}}
@@ -136,6 +195,7 @@ CONTENTS = {
     "cuda": "13.2",
     "problem": "",
     "capabilities": "",
+    "architectures": "sm_80",
 }
 
 
@@ -177,6 +237,13 @@ def test_a_foreign_image_for_the_trainer_and_for_scripts(cluster: Cluster, tmp_p
     script.write_text("print()\n")
     _, plan = planned(cluster, Request(program=user_script(script, ())))
     assert plan.nodes[0].environment["RINGMASTER_PROGRAM"] == "/opt/conda/bin/python -u /job/code/train.py"
+
+
+def test_a_card_that_a_foreign_image_has_no_code_for(cluster: Cluster) -> None:
+    foreign(cluster)
+    cluster.remotes["node2"].answer["gpus"] = [{**ANSWER["gpus"][0], "capability": "7.0"}]
+    with pytest.raises(RingmasterError, match=r"node2: .*compute capability 7\.0, the image has code for sm_80"):
+        planned(cluster)
 
 
 def test_an_image_that_can_not_be_asked_is_refused(cluster: Cluster) -> None:

@@ -172,6 +172,6 @@ def test_wrong_usage_touches_nothing(node: Node, hosts: str, options: dict[str, 
 def test_an_inventory_that_names_an_image_is_refused(node: Node, tmp_path: Path) -> None:
     path = tmp_path / "hosts.yml"
     path.write_text("nodes: {hosts: {a: {ansible_host: 10.0.0.1}}, vars: {ringmaster_image: 'x@sha256:1'}}\n")
-    with pytest.raises(RingmasterError, match="remove that setting"):
+    with pytest.raises(RingmasterError, match="take that setting out"):
         image.run(ImageOptions(inventory=str(path)))
     assert not node.ran

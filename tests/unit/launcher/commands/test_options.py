@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.base.errors import RingmasterError
+from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.base.values import switch
 from launcher.commands.options import (
@@ -180,10 +180,17 @@ def test_ranks_come_from_the_option_else_from_the_resumed_job(from_job: Earlier,
 
 @pytest.mark.parametrize(
     ("args", "strategy"),
-    [("--strategy dp", "dp"), ("", "ddp"), ("--strategy no-such", ""), ("--strategy none --help", "")],
+    [("--strategy dp", "dp"), ("", "ddp"), ("--strategy none --help", "")],
 )
 def test_the_trainers_strategy_is_read_from_its_arguments(args: str, strategy: str) -> None:
     assert to_request(TrainOptions(args=args), None).strategy == strategy
+
+
+@pytest.mark.parametrize("args", ["--strategy no-such", "--no-such 3"])
+def test_a_slip_in_the_trainers_arguments_is_refused_before_anything_is_looked_at(args: str) -> None:
+    with pytest.raises(RingmasterError, match=r"^ARGS: ") as raised:
+        to_request(TrainOptions(args=args), None)
+    assert raised.value.exit_code == ExitCode.USAGE
 
 
 def test_a_script_may_have_a_strategy_of_its_own(from_job: Earlier) -> None:

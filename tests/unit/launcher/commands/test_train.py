@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from launcher.base.paths import ROOT
 from launcher.commands import train
+from launcher.commands.options import TrainOptions
 from launcher.follow.outcome import Outcome
 from launcher.follow.runtime import NotStartedError
 from launcher.job.folder import JobFolder, create
 from launcher.job.plan import Plan
+from launcher.job.request import Request
 from tests.support.cluster.cluster_job import FAILED, SUCCEEDED, UNKNOWN, Nodes
-from tests.support.plans import cluster_plan
+from tests.support.plans import cluster_plan, facts, plan_for
 
 NEVER = replace(FAILED, exit_code=ExitCode.NOT_STARTED, started=False)
 LET_GO = Outcome(state="detached", exit_code=ExitCode.TERMINATED)
+LOCAL = str(ROOT / "inventory" / "local.yml")
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -215,6 +219,61 @@ class TestStartedAlone:
         assert raised.value is error
         assert job.told == ["start", "close failed, never ran, without summary"]
         assert not job.folder.path.exists()
+
+
+class Place:
+    """A site that lacks what it can bring, and then refuses to go on."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
+        self.told.append("plan")
+        return replace(plan_for(facts(2), request), name=folder.name)
+
+    def equip(self, plan: Plan) -> bool:
+        self.told.append("equip")
+        return True
+
+    def prepare(self, plan: Plan) -> None:
+        self.told.append("prepare")
+        raise RingmasterError("no further")
+
+
+class TestBeforeAnythingIsBrought:
+    @pytest.fixture
+    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+        place = Place()
+        monkeypatch.setattr(train, "RUNS", tmp_path)
+        monkeypatch.setattr(train, "_site", lambda *_: nullcontext(place))
+        return place
+
+    def test_the_job_is_planned_again_with_what_was_brought(self, place: Place) -> None:
+        with pytest.raises(RingmasterError, match="no further"):
+            train.run(TrainOptions(inventory=LOCAL), started_at=1000.0)
+        assert place.told == ["plan", "equip", "plan", "prepare"]
+
+    def test_a_dry_run_brings_nothing(self, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+        assert train.run(TrainOptions(inventory=LOCAL, dry_run="1"), started_at=1000.0) == ExitCode.SUCCEEDED
+        assert place.told == ["plan"] and "nothing was started" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("dry_run", ["", "1"])
+    @pytest.mark.parametrize(
+        ("options", "says", "looks"),
+        [
+            ({"args": "--no-such 1"}, "^ARGS: .*--no-such", []),
+            ({"args": "--strategy none"}, "^ARGS: .*--strategy", ["plan"]),
+            ({"args": "--dataset folder"}, "^ARGS: .*--dataset", ["plan"]),
+            ({"detach": "1"}, "^DETACH=1: processes of this machine", []),
+            ({"name": "latest"}, "^NAME=", []),
+        ],
+    )
+    def test_what_is_wrong_is_said_dry_run_or_not(
+        self, place: Place, options: dict[str, str], says: str, looks: list[str], dry_run: str
+    ) -> None:
+        with pytest.raises(RingmasterError, match=says) as raised:
+            train.run(TrainOptions(inventory=LOCAL, dry_run=dry_run, **options), started_at=1000.0)
+        assert (raised.value.exit_code, place.told) == (ExitCode.USAGE, looks)
 
 
 class OnNodes:

@@ -1,13 +1,14 @@
 """What an image's CUDA asks of drivers and cards."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
-from launcher.image.build import _ASK_ARCHITECTURES
 from launcher.image.content import LOCKS
 from launcher.image.cuda import card_problem, driver_problem, driver_prospect
+from launcher.on_node import image_contents
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,11 @@ def test_the_prospect_of_a_driver_before_there_is_an_image() -> None:
     assert driver_prospect("") == driver_prospect("[N/A]") == ("", False)
 
 
-def test_the_build_learns_from_torch_itself_what_it_has_code_for() -> None:
-    done = subprocess.run([sys.executable, "-c", _ASK_ARCHITECTURES], capture_output=True, text=True, check=True)
+def test_torch_itself_says_what_it_has_code_for() -> None:
+    done = subprocess.run([sys.executable, image_contents.__file__], capture_output=True, text=True, check=True)
+    code = json.loads(done.stdout)["architectures"].split()
     import torch
 
     if torch.version.cuda:
-        assert "sm_80" in done.stdout.split(), "also where there is no GPU"
-    assert card_problem("8.9", done.stdout.split(), "13.2") == ""
+        assert "sm_80" in code, "also where there is no GPU"
+    assert card_problem("8.9", code, "13.2") == ""

@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
 from launcher.image import content, prune, supply
 from launcher.image import record as image_record
 from launcher.image.content import Wanted, trainer_hash
 from launcher.image.labels import TRAINER, ImageFacts
-from launcher.image.supply import Supply
+from launcher.image.supply import Remedy, Supply
 from tests.support.building_node import Node
 
 PRESENT = ImageFacts(id="sha256:i", architecture="amd64", labels={TRAINER: trainer_hash()})
@@ -44,17 +45,25 @@ class Bench:
         self.code = 0
         self.everyone: list[Any] = []
 
-    def bring(self, reference: str, *images: ImageFacts | None, cuda: str = "", **settings: Any) -> Any:
-        made = Supply(
+    def supply(self, *, named: bool = False) -> Supply:
+        return Supply(
             record=self.record,
             pins=Path("/pins"),
+            named=named,
             everyone=lambda: self.everyone,
             deliver=self._deliver,
             say=self.said.append,
-            **{"named": False, **settings},
         )
+
+    def find(self, reference: str, *images: ImageFacts | None, cuda: str = "", named: bool = False) -> Remedy | None:
         nodes: Any = self.nodes
-        return made.bring(reference, dict(zip(nodes, images, strict=True)), nodes, cuda=cuda)
+        there = dict(zip(nodes, images, strict=True))
+        return self.supply(named=named).find_remedy(reference, there, nodes, architecture="amd64", cuda=cuda)
+
+    def bring(self, reference: str, *images: ImageFacts | None, **how: Any) -> str:
+        remedy = self.find(reference, *images, **how)
+        assert remedy
+        return self.supply().bring(remedy)
 
     def _deliver(self, names: Sequence[str]) -> int:
         self.delivered.append(list(names))
@@ -71,29 +80,50 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_without_a_record_one_is_built_on_the_first_node_and_delivered(bench: Bench) -> None:
-    brought = bench.bring("", None, None)
+    reference = bench.bring("", None, None)
     assert bench.built == {"node1": ["packages", "image"], "node2": []}
     assert bench.delivered == [["node1", "node2"]]
-    assert brought.reference == image_record.read_strict(bench.record) and brought.assumed is None
+    assert reference == image_record.read_strict(bench.record)
     assert bench.said == ["no image is recorded: first, build one on node1, and deliver it to node1, node2"]
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(bench: Bench) -> None:
-    brought = bench.bring("", None, None, dry_run=True)
-    assert bench.said == ["no image is recorded: make train would build one on node1, and deliver it to node1, node2"]
-    assert brought.assumed.labels == {TRAINER: trainer_hash()}
+def test_what_would_be_done_is_found_out_without_doing_it(bench: Bench) -> None:
+    found = bench.find("", None, None)
+    assert found is not None
+    assert found.notes == ("no image is recorded: make train would build one on node1, and deliver it to node1, node2",)
     bench.nodes["node1"].known[LAYERS] = {}
     old = ImageFacts(id="sha256:o", architecture="amd64", labels=OLD_LABELS)
-    renewed = bench.bring("sha256:o", old, None, dry_run=True).assumed
-    assert renewed and renewed.labels == {**old.labels, TRAINER: trainer_hash()}, "as it would be"
-    assert bench.bring("sha256:i", PRESENT, None, dry_run=True).reference == "sha256:i"
-    assert "node2: the image is not there: make train would deliver it to node2" in bench.said
-    assert bench.delivered == [] and bench.built == {"node1": [], "node2": []} and not bench.record.exists()
+    renewed = bench.find("sha256:o", old, None)
+    assert renewed is not None and len({id(image) for image in renewed.images.values()}) == 1, "all get the new one"
+    assert renewed.images["node1"].labels == {**old.labels, TRAINER: trainer_hash()}, "as it would be"
+    found = bench.find("sha256:i", PRESENT, None)
+    assert found is not None and found.images == {"node1": PRESENT, "node2": PRESENT}
+    assert found.notes == ("node2: the image is not there: make train would deliver it to node2",)
+    assert (bench.said, bench.delivered, bench.built) == ([], [], {"node1": [], "node2": []})
+    assert not bench.record.exists()
+
+
+def test_what_a_new_image_will_have_is_known_from_its_lock(bench: Bench) -> None:
+    found = bench.find("", None, None, cuda="12")
+    assert found is not None
+    image = found.images["node2"]
+    assert image.expected and not image.foreign and (image.architecture, image.cuda) == ("amd64", "12")
+    assert image.architectures == ("compute_70",)
+    lock = (ROOT / "requirements" / "trainer-cuda12.txt").read_text()
+    assert f"torch=={image.packages['torch']} " in lock and image.packages["numpy"] in lock
+    assert image.packages["python"].startswith("3.11") and "pandas" not in image.packages
+
+
+def test_what_a_base_of_the_users_brings_is_not_known_before(bench: Bench) -> None:
+    image_record.write(bench.record, {**image_record.asked(Wanted(base="nvcr.io/x")), "ringmaster_image": "sha256:g"})
+    found = bench.find("sha256:g", None, None)
+    assert found is not None
+    image = found.images["node1"]
+    assert image.expected and (image.packages, image.cuda, image.architectures) == ({}, "", ())
 
 
 def test_a_node_without_it_gets_it(bench: Bench) -> None:
-    brought = bench.bring("sha256:i", PRESENT, None)
-    assert brought.reference == "sha256:i" and brought.assumed is None, "what the nodes have is looked at, not assumed"
+    assert bench.bring("sha256:i", PRESENT, None) == "sha256:i"
     assert bench.delivered == [["node1", "node2"]] and bench.built == {"node1": [], "node2": []}
 
 
@@ -101,12 +131,12 @@ def test_an_older_image_gets_our_files_on_the_node_that_has_its_layers(bench: Be
     old = ImageFacts(id="sha256:o", architecture="amd64", labels=OLD_LABELS)
     bench.record.write_text("ringmaster_image: sha256:o\nasked: {base: '', cuda: '12', requirements: /r.txt}\n")
     bench.nodes["node2"].known[LAYERS] = {}
-    brought = bench.bring("sha256:o", old, old)
+    reference = bench.bring("sha256:o", old, old)
     assert bench.built == {"node1": [], "node2": ["image"]} and bench.delivered == [["node1", "node2"]]
     made = bench.nodes["node2"].known[content.train_tag(LAYERS)]
     assert made[TRAINER] == trainer_hash() and made["ringmaster.cuda"] == "12.8", "all else is as it was"
     record = yaml.safe_load(bench.record.read_text())
-    assert record["ringmaster_image"] == brought.reference and record["trainer"] == trainer_hash()
+    assert record["ringmaster_image"] == reference and record["trainer"] == trainer_hash()
     assert record["asked"] == {"base": "", "cuda": "12", "requirements": "/r.txt"} and record["requirements"] == "r"
 
 
@@ -115,25 +145,32 @@ def test_an_older_image_that_can_not_be_renewed_is_used(bench: Bench, named: boo
     if named:  # the inventory's own image is nobody's to replace
         bench.nodes["node1"].known[LAYERS] = {}
     old = ImageFacts(id="sha256:o", architecture="amd64", labels=OLD_LABELS)
-    assert bench.bring("sha256:o", old, old, named=named) is None
+    assert bench.find("sha256:o", old, old, named=named) is None
     assert (bench.said, bench.delivered, bench.built) == ([], [], {"node1": [], "node2": []})
 
 
 def test_an_image_that_the_inventory_names_is_fetched_and_never_built(bench: Bench) -> None:
-    assert bench.bring("host/x@sha256:1", None, None, named=True).reference == "host/x@sha256:1"
+    found = bench.find("host/x@sha256:1", None, None, named=True)
+    assert found is not None and found.images["node1"].expected, "nobody knows yet what is in it"
+    assert bench.bring("host/x@sha256:1", None, None, named=True) == "host/x@sha256:1"
     assert bench.delivered == [["node1", "node2"]] and bench.built == {"node1": [], "node2": []}
 
 
-def test_another_node_that_has_it_hands_it_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("readable", [True, False])
+def test_another_node_that_has_it_hands_it_on(bench: Bench, monkeypatch: pytest.MonkeyPatch, readable: bool) -> None:
     other = Node()
+    shown = {"Id": "sha256:i", "Architecture": "amd64", "Config": {"Labels": OLD_LABELS}}
+    other.inspected = json.dumps(shown) if readable else "what?"
     closed: list[str] = []
     monkeypatch.setattr(other, "close", lambda: closed.append("node3"), raising=False)
     monkeypatch.setattr(supply, "open_all", lambda hosts, pins: ({host.name: other for host in hosts}, {}))
     over_ssh = SimpleNamespace(over_ssh=True)
     bench.everyone = [SimpleNamespace(name=name, ssh=over_ssh) for name in ("node1", "node2", "node3")]
-    assert bench.bring("sha256:i", None, None).reference == "sha256:i"
+    found = bench.find("sha256:i", None, None)
+    assert found is not None
+    assert found.images["node2"].expected and bool(found.images["node2"].packages) == readable
+    assert bench.supply().bring(found) == "sha256:i"
     assert bench.delivered == [["node1", "node2", "node3"]] and closed == ["node3"]
-    assert other.ran[-1][3:] == ["image", "inspect", "--format", "{{.Id}}", "sha256:i"]
 
 
 def test_an_image_that_is_gone_is_built_as_it_was(bench: Bench, tmp_path: Path) -> None:
@@ -149,6 +186,23 @@ def test_an_image_that_is_gone_is_built_as_it_was(bench: Bench, tmp_path: Path) 
     with pytest.raises(RingmasterError, match="is gone or has changed: make image REQUIREMENTS=<file>") as raised:
         bench.bring("sha256:g", None, None)
     assert raised.value.exit_code == ExitCode.NOT_STARTED
+
+
+def test_what_the_record_does_not_say_of_a_lost_image_is_said(bench: Bench) -> None:
+    """Records had no `asked` once; what the image was built on and for is no request, and is not taken for one."""
+    older = {"ringmaster_image": "sha256:g", "base": "debian:12", "cuda": "12.8", "requirements": ""}
+    image_record.write(bench.record, older)
+    found = bench.find("sha256:g", None, None)
+    assert found is not None and found.notes[1:] == (
+        f"{bench.record} does not say which BASE and CUDA the image was asked for with (that image was built on "
+        "debian:12 for CUDA 12.8); the new one is built as if none had been given: make image BASE=… CUDA=… builds "
+        "another",
+    )
+    bench.bring("sha256:g", None, None)
+    assert bench.said[1:] == list(found.notes[1:])
+    assert any("--build-arg=LOCK=trainer.txt" in words for words in bench.nodes["node1"].streamed), "nothing is guessed"
+    again = bench.find("sha256:g", None, None)
+    assert again is not None and again.warnings == (), "now it is recorded"
 
 
 @pytest.mark.parametrize(("cuda", "lock"), [("12", "trainer-cuda12.txt"), ("", "trainer.txt")])

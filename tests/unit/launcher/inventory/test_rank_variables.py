@@ -3,10 +3,11 @@
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.inventory.rank_variables import interface_problems, name_problem
+from launcher.inventory.rank_variables import interface_problems, is_secret, name_problem, nccl_finds_interface
 
 HERE = ("lo", "eth0", "eth10", "docker0")
 
@@ -52,6 +53,27 @@ def test_other_names_are_the_users_own_matter(name: str) -> None:
 )
 def test_what_ringmaster_and_torchrun_set(name: str) -> None:
     assert f"{name} is set for each job" in name_problem(name)
+
+
+SECRET = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "GITHUB_TOKEN", "AWS_SESSION_TOKEN", "NEPTUNE_API_TOKEN", "TOKEN"),
+    *("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "WANDB_API_KEY", "OPENAI_API_KEY", "OPENAI_API_KEYS"),
+    *("KAGGLE_KEY", "SSH_PRIVATE_KEY", "COMET_API_KEY", "APIKEY", "API_KEY_2", "KEY1", "api_key", "myApiKey"),
+    *("CLIENT_SECRET", "SECRET", "SECRETKEY", "MySecretThing", "CLEARML_API_SECRET_KEY", "DJANGO_SECRETS"),
+    *("DB_PASSWORD", "DB_PASSWD", "DB_PASS", "SMTP_PASS", "MYSQL_PWD", "PGPASSWORD", "MLFLOW_TRACKING_PASSWORD"),
+    *("SSH_PASSPHRASE", "REDISCLI_AUTH_TOKEN", "PASSWORD", "PASS"),
+)
+PLAIN = (
+    *("KEYPOINTS", "KEYFRAMES", "NUM_KEYPOINTS", "KEYWORDS", "MONKEY", "KEYBOARD_LAYOUT", "HOTKEYS_ON"),
+    *("TOKENIZERS_PARALLELISM", "TOKENIZER", "MAX_TOKENS", "TOKENS_PER_STEP", "TIKTOKEN_CACHE_DIR"),
+    *("PASSES", "PASS_RATE", "SINGLE_PASS_MODE", "BYPASS", "COMPASS_HEADING", "PWD", "OLDPWD", "SECRETARY"),
+    *("GIT_ASKPASS", "OMP_NUM_THREADS", "NCCL_ALGO", "PYTORCH_CUDA_ALLOC_CONF", "WANDB_PROJECT", "HF_HOME"),
+)
+
+
+def test_which_names_hold_secrets() -> None:
+    assert [name for name in SECRET if not is_secret(name)] == []
+    assert [name for name in PLAIN if is_secret(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -108,6 +130,21 @@ def test_interfaces_that_are_not_there(name: str, value: str, missing: str) -> N
     assert only.startswith(
         f"{name}={value} (from ENV): no interface here fits {missing}, there is lo, eth0, eth10, docker0:"
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "finds"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"backend": "gloo"}, True, False),
+        ({"backend": "auto", "comm_env": None}, True, True),
+        ({"comm_env": {"NCCL_SOCKET_IFNAME": "=eth1"}}, True, False),
+        ({"comm_env": {"GLOO_SOCKET_IFNAME": "eth1"}}, True, True),
+    ],
+)
+def test_where_nccl_finds_its_interface_itself(settings: dict[str, Any], gpus: bool, finds: bool) -> None:
+    assert nccl_finds_interface(settings, gpus=gpus) == finds
 
 
 def test_of_two_who_set_a_variable_the_later_counts() -> None:

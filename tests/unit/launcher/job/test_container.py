@@ -15,7 +15,7 @@ from launcher.job import container
 from launcher.job.container import Container, arguments, command_line, describe, node_folder
 from launcher.job.plan import NodePlan, Plan
 from launcher.on_node.rank import decoded
-from tests.support.plans import FACTS, cluster_facts, cluster_plan, plan_for
+from tests.support.plans import FACTS, cluster_facts, cluster_plan, plan_for, request
 
 HOSTILE = ("--", "-x", "a b", "'\"", "$(touch /tmp/no)", "`id`", ";", "\n", "ü\u202e", "${local_rank}", "$$", "")
 
@@ -287,6 +287,15 @@ def test_a_foreign_image_starts_what_we_say_and_has_our_files_beside_it(script: 
 def test_what_a_foreign_image_asks_for_of_the_driver_stays() -> None:
     node = cluster_plan(1, ("0",), **FOREIGN, capabilities="compute,utility,video").nodes[0]
     assert "NVIDIA_DRIVER_CAPABILITIES" not in node.environment
+
+
+def test_what_of_the_driver_a_user_asks_for_wins_over_our_own_choice() -> None:
+    wanted = {"NVIDIA_DRIVER_CAPABILITIES": "all"}
+    (node,) = plan_for(cluster_facts(1, ("0",), **FOREIGN), request(variables=wanted)).nodes
+    assert node.environment["NVIDIA_DRIVER_CAPABILITIES"] == "all"
+    (fact,) = cluster_facts(1, ("0",), **FOREIGN)
+    (node,) = plan_for([replace(fact, settings={"comm_env": wanted})]).nodes
+    assert node.environment["NVIDIA_DRIVER_CAPABILITIES"] == "all", "the site's wins as well"
 
 
 def test_our_own_image_starts_by_its_entry_point() -> None:

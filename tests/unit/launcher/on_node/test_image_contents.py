@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from launcher.on_node import image_contents
 
 SOURCE = Path(image_contents.__file__).read_text()
@@ -25,12 +27,20 @@ def asked(tmp_path: Path, torch: str) -> dict[str, object]:
 
 
 def test_a_torch_that_can_be_used(tmp_path: Path) -> None:
-    answer = asked(tmp_path, "__version__ = '2.9'\nclass version: cuda = '13.0'\n")
+    torch = "__version__ = '2.9'\nclass version: cuda = '13.0'\nclass _C: _cuda_getArchFlags = lambda: 'sm_80 sm_90'\n"
+    answer = asked(tmp_path, torch)
+    assert answer["architectures"] == "sm_80 sm_90"
     assert (answer["torch"], answer["cuda"], answer["torchrun"], answer["problem"]) == ("2.9", "13.0", True, "")
     assert answer["python"] == sys.executable and answer["capabilities"] == "all"
     packages = answer["packages"]
     assert isinstance(packages, dict) and packages["python"].startswith("3.") and "pytest" in packages
     assert Path(str(answer["site"])).is_dir()
+
+
+@pytest.mark.parametrize("inside", ["pass", "_cuda_getArchFlags = lambda: None"])
+def test_a_torch_without_cuda(tmp_path: Path, inside: str) -> None:
+    answer = asked(tmp_path, f"__version__ = '2.9'\nclass version: cuda = None\nclass _C: {inside}\n")
+    assert (answer["cuda"], answer["architectures"], answer["problem"]) == ("", "", "")
 
 
 def test_a_torch_that_can_not_be_imported(tmp_path: Path) -> None:

@@ -68,6 +68,13 @@ def test_a_node_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found["data_dir"] == {"path": f"{tmp_path}/none", "there": False, "writable": False, "free": None}
 
 
+def test_a_job_of_that_name_that_is_there_already(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "lost").symlink_to("nowhere")
+    found = {name: probe.look(str(tmp_path), "/", name)["job_there"] for name in ("mine", "lost", "other", "")}
+    assert found == {"mine": True, "lost": True, "other": False, "": False}
+
+
 def test_gpus_and_who_holds_them(tmp_path: Path, tools: Path) -> None:
     install(tools, "nvidia-smi", NVIDIA_SMI)
     found = told(tmp_path)

@@ -143,5 +143,7 @@ def test_data_parallel_can_not_be_compiled(how: str) -> None:
 
 
 def test_the_strategy_alone_is_read_from_any_arguments() -> None:
-    words = (["--strategy", "dp"], [], ["--strategy", "dp", "--no-such"], ["--help"])
-    assert [strategy(each) for each in words] == ["dp", "ddp", "", ""]
+    words = (["--strategy", "dp"], [], ["--strategy", "dp", "--help"])
+    assert [strategy(each) for each in words] == ["dp", "ddp", ""]
+    with pytest.raises(UserError, match="--no-such"):
+        strategy(["--strategy", "dp", "--no-such"])

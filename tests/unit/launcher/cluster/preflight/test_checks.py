@@ -173,9 +173,24 @@ class TestImage:
         node = replace(candidate(), image=replace(IMAGE, labels={}, contents=contents))
         wanted = replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"pandas"))
         assert warnings(node, needs=wanted) == [], "and not of another trainer: it has none"
-        wanted = replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"einops"))
+        wanted = replace(NEEDS, requirements=Requirements(path=Path("/r.txt"), content=b"einops"), named=True)
+        (only,) = problems(node, needs=replace(wanted, image="n/x@sha256:d"))
+        assert only == (
+            "/r.txt asks for einops: put it into your image and name its new digest (ringmaster_image), or take "
+            "ringmaster_image out of the inventory: then `make image BASE=n/x@sha256:d REQUIREMENTS=/r.txt` builds on "
+            "it (if it is a Debian or an Ubuntu)"
+        )
         (only,) = problems(node, needs=wanted)
-        assert "asks for einops: the image is your own: put it in there" in only
+        assert "then `make image REQUIREMENTS=/r.txt` builds one of ours" in only, "an ID is nothing to build on"
+
+    def test_no_way_out_of_an_image_that_the_inventory_names_is_one_that_is_refused(self) -> None:
+        image = replace(IMAGE, labels={**LABELS, "ringmaster.architectures": "sm_90"})
+        node = replace(candidate(gpus=[{**GPU, "driver": "535.1"}], architecture="aarch64"), image=image)
+        needs = replace(NEEDS, named=True, trainer="t2")
+        report = run_checks([node], needs)
+        said = " ".join(one.what for one in (*report.problems, *report.warnings))
+        assert "make image" not in said and said.count("(ringmaster_image)") == 4
+        assert [one.lacks_image for one in report.warnings] == [False], "it is nobody's to renew"
 
     def test_an_older_trainer_is_a_warning(self) -> None:
         (only,) = warnings(candidate(), candidate("node2"), needs=replace(NEEDS, trainer="t2"))
@@ -276,6 +291,11 @@ class TestSecondJob:
         held = [{"gpu": "GPU-a", "pid": 7, "name": "python3", "memory_mib": 40000}]
         (only,) = problems(replace(candidate(gpu_processes=held), jobs=(JobOnNode(name="j", all_gpus=True),)))
         assert "job j runs there" in only
+
+    def test_a_name_that_a_job_there_has_already(self) -> None:
+        report = run_checks([candidate(), candidate("node2", job_there=True)], replace(NEEDS, name="mine"))
+        assert str(report.error) == "node2: there is a job mine on this node already; choose another NAME"
+        assert report.error.exit_code == ExitCode.USAGE
 
 
 class TestBetweenNodes:

@@ -20,6 +20,7 @@ WHOLE = {
     "cuda": "13.2",
     "problem": "",
     "capabilities": "compute,utility",
+    "architectures": "sm_80 compute_90",
 }
 
 

@@ -79,8 +79,8 @@ def test_no_answer_is_an_error_that_names_the_node(output: str) -> None:
     assert raised.value.exit_code == ExitCode.NOT_STARTED
 
 
-def test_the_command_names_the_inventorys_folders() -> None:
-    program, _, _, source, folders = command(host(job_dir="/fast/jobs"))
-    assert (program, json.loads(folders)["job_dir"]) == ("python3", "/fast/jobs")
-    assert json.loads(folders)["data_dir"] == "/var/lib/ringmaster/data"
+def test_the_command_names_the_inventorys_folders_and_the_job() -> None:
+    program, _, _, source, asked = command(host(job_dir="/fast/jobs"), "mine")
+    assert program == "python3"
+    assert json.loads(asked) == {"job_dir": "/fast/jobs", "data_dir": "/var/lib/ringmaster/data", "job": "mine"}
     assert source == Path(probe.__file__).read_text()

@@ -11,7 +11,7 @@ from launcher.follow.cause.failure import Failure
 from launcher.follow.cause.missing_module import explained, hint
 from launcher.follow.cause.suspects import root_cause
 from tests.support.ends import end
-from tests.support.plans import cluster_plan, facts, plan_for
+from tests.support.plans import DIGEST, cluster_plan, facts, plan_for
 
 INSTALL = ".venv/bin/python -m pip install"
 
@@ -62,6 +62,13 @@ def test_the_package_is_named_where_it_is_known(thread: str, lines: str, package
     assert here.endswith(f"{INSTALL} {package or '<its name>'}")
     what = package or "the package that has the module 'utils'"
     assert f"add {what} to a requirements.txt, then make image REQUIREMENTS=" in there and ".venv" not in there
+
+
+def test_into_an_image_of_the_users_own_it_comes_by_other_ways() -> None:
+    failure = failed("ModuleNotFoundError: No module named 'yaml'")
+    said = explained(failure, cluster_plan(1, script=True, site="/s")).hint or ""
+    assert said.startswith("the image lacks it: put pyyaml into your image and name its new digest (ringmaster_image)")
+    assert f"take ringmaster_image out of the inventory: then `make image BASE={DIGEST} REQUIREMENTS=" in said
 
 
 def test_it_counts_too_where_the_script_ended_by_itself_after_it() -> None:

@@ -26,18 +26,13 @@ DEFAULT = {
     "first-step": "benchmarks.first_step",
 }
 """By name, the modules with `measure(quick: bool) -> Result`; `make bench` alone runs them all, in this order."""
-ON_DEMAND = {"provision": "benchmarks.provision"}
+ON_DEMAND = {"provision": "benchmarks.provision", "delivery": "benchmarks.delivery"}
 """Modules with `measure(quick: bool) -> Result`, which start many container nodes: only when asked for."""
 ON_A_CLUSTER = {"launch": "benchmarks.launch"}
 """Modules with `measure(quick: bool, inventory: str) -> Result`, which need a cluster: only when asked for."""
-PRINTED = {
-    "lines": "benchmarks.lines",
-    "playbook": "benchmarks.playbook",
-    "image-delivery": "benchmarks.image_delivery",
-    "delivery": "benchmarks.delivery",
-}
-"""Modules with `run(repetitions: int)`, which prints; only when asked for. The last three start container nodes (and,
-as root, install a Docker engine)."""
+PRINTED = {"lines": "benchmarks.lines", "playbook": "benchmarks.playbook"}
+"""Modules with `run(repetitions: int)`, which prints; only when asked for. The last starts container nodes (and, as
+root, installs a Docker engine)."""
 PAGES = "pages"
 """Measures nothing: redraws the pages and the README's results from what is stored."""
 ESTIMATES = {

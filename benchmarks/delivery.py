@@ -1,17 +1,19 @@
-"""The image to one node and to seven, along the chain: does the time grow with the number of nodes?
+"""The image to one node and to eight, along the chain of relays: does the time grow with the number of nodes?
 
-On a rehearsal cluster of its own (a source and seven others, with engines, on this machine), whose nodes all send at
-100 Mbit/s. In turn: to the second node alone, and to all seven (eight nodes with the source). The time is the longest
-that a node says its fetch took, from the first question to the image in its engine: what Ansible takes besides is not
-the delivery's.
+On a rehearsal cluster of its own: a node that has the image and eight others, with engines, all of which send at the
+same slow rate, so that a node's card is the bound and not the cores that they share. In turn: to one node, to all
+eight, to all eight again after the top layer has changed, and to all eight in the plain way, each fetching for itself
+(`docker save | ssh | docker load`).
 """
 
 import re
-import statistics
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
+from benchmarks.result import Result, Row, ratio
 from lab import lab
 from lab.base.place import Place
 from lab.faults import links
@@ -21,41 +23,114 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 
 _PLACE = Place(name="bench-chain")
-_NODES = 8
-_RATE = "100mbit"
-_MIB = 60
-_TIMEOUT_S = 900
+_OTHERS = 8
+_RATE = "50mbit"
+_LAYERS, _LAYER_MIB, _TOP_MIB = 25, 6, 5
+_MIB = _LAYERS * _LAYER_MIB + _TOP_MIB
+_MOST = 1.25
+_REPETITIONS = 3
+_TIMEOUT_S = 1800
+_TOOK = re.compile(r"\btook_s: (\d+(?:\.\d+)?)$", re.MULTILINE)
+"""How long a node's fetch took, in what `ansible-playbook -v` prints."""
+
+# With the word `top`, only the image's last layer is another than before.
 _MAKE = f"""
 set -eu
-cd "$(mktemp -d)"
-for part in a b c; do head -c {_MIB // 3}M /dev/urandom >$part; done
-printf 'FROM scratch\\nADD a /a\\nADD b /b\\nADD c /c\\n' >Dockerfile
+mkdir -p /var/tmp/bench-image
+cd /var/tmp/bench-image
+parts=$(seq {_LAYERS})
+[ "${{1:-}}" = top ] || for part in $parts; do head -c {_LAYER_MIB}M /dev/urandom >"part$part"; done
+head -c {_TOP_MIB}M /dev/urandom >top
+{{
+    echo FROM scratch
+    for part in $parts; do echo "ADD part$part /"; done
+    echo ADD top /
+}} >Dockerfile
 docker build --quiet .
-rm -r "$PWD"
 """
-_FORGET = "docker image ls --quiet | xargs --no-run-if-empty docker image rm --force"
+_FORGET = "docker image ls --quiet | sort --unique | xargs --no-run-if-empty docker image rm --force"
+_ONE, _ALL = "along the chain, to one node", f"along the chain, to {_OTHERS} nodes"
+_TOP = f"{_ALL}, after a change of {_TOP_MIB} MiB on top"
+_PIPES = f"`docker save | ssh | docker load`, to {_OTHERS} nodes at once"
+_PLAYBOOK = "{}: the whole playbook"
+_PIPE = "set -o pipefail; ssh {source} sudo docker save {image} | sudo docker load"
 
 
-def run(repetitions: int) -> None:
-    """Measure, and print the medians, their spread and their ratio."""
-    seconds: dict[int, list[float]] = {1: [], _NODES - 1: []}
+def measure(quick: bool) -> Result:
+    """Return the seconds of each way.
+
+    Args:
+        quick: measure each once.
+
+    Raises:
+        RingmasterError: a delivery fails, on whatever node.
+    """
+    seconds: dict[str, list[float]] = {
+        label: [] for label in (_ONE, _ALL, _TOP, _PIPES, *(_PLAYBOOK.format(way) for way in (_ONE, _ALL)))
+    }
+
+    def keep(label: str, value: float) -> None:
+        seconds[label].append(value)
+        print(f"  {label}: {value:.1f} s", flush=True)
+
     with _machines() as machines:
-        for number in range(repetitions):
-            for count, values in seconds.items():
-                values.append(_deliver(machines, count))
-                print(f"  round {number + 1}: to {count}: {values[-1]:.1f} s", flush=True)
-    print(f"\n{_MIB} MiB over {_RATE}, seconds")
-    for count, values in seconds.items():
-        print(f"  to {count}: median {statistics.median(values):.1f}   from {min(values):.1f} to {max(values):.1f}")
-    one, all_ = (statistics.median(values) for values in seconds.values())
-    print(f"  ratio of the medians {all_ / one:.2f}")
+        _, *others = machines.nodes
+        for _ in range(1 if quick else _REPETITIONS):
+            for label, names in ((_ONE, others[:1]), (_ALL, others)):
+                _forget(machines, machines.nodes)
+                fetch, playbook = _along_the_chain(machines, _make(machines), names)
+                keep(label, fetch)
+                keep(_PLAYBOOK.format(label), playbook)
+            image = _make(machines, "top")
+            keep(_TOP, _along_the_chain(machines, image, others)[0])
+            _forget(machines, others)
+            keep(_PIPES, _by_pipes(machines, image, others))
+    return result(seconds)
+
+
+def result(seconds: Mapping[str, Sequence[float]]) -> Result:
+    """Return the table of what was measured."""
+    rows = {label: Row(label=label, unit="s", values=tuple(values)) for label, values in seconds.items()}
+    whole = [rows[_PLAYBOOK.format(label)] for label in (_ALL, _ONE)]
+    return Result(
+        name="delivery",
+        title="Delivering the image",
+        command="make bench ONLY=delivery",
+        rows=tuple(rows.values()),
+        ratios=(
+            ratio(f"along the chain, {_OTHERS} nodes / one", rows[_ALL], rows[_ONE], most=_MOST),
+            ratio(f"the playbook, {_OTHERS} nodes / one", *whole),
+            ratio(f"{_OTHERS} nodes, `docker save | ssh | docker load` / along the chain", rows[_PIPES], rows[_ALL]),
+        ),
+        notes=(
+            f"An image of {_MIB} MiB that can't be compressed, in {_LAYERS + 1} layers, from one node to others. All "
+            f"are containers on this machine, and each sends at {_RATE.removesuffix('mbit')} Mbit/s: with faster cards "
+            "or few large layers, to be unpacked at the end, the bound would be the cores that "
+            f"{_OTHERS + 1} engines share.",
+            "Along the chain: the longest that a node's fetch took, from the first question to the image in its "
+            "engine. The playbook (`--tags train_image`) also looks at the nodes, compresses the image on the first "
+            "and tidies up.",
+        ),
+    )
+
+
+def slowest(said: str, nodes: int) -> float:
+    """Return the seconds that the slowest of so many nodes took to fetch the image, from the playbook's output.
+
+    Raises:
+        RingmasterError: another number of nodes fetched it.
+    """
+    seconds = [float(one) for one in _TOOK.findall(said)]
+    if len(seconds) != nodes:
+        raise RingmasterError(f"{len(seconds)} nodes fetched the image, not {nodes}", exit_code=ExitCode.FAILED)
+    return max(seconds)
 
 
 @contextmanager
 def _machines() -> Iterator[Lab]:
     """Nodes with engines that reach each other by SSH, over slow links."""
     try:
-        machines = lab.up(spec.lab(nodes=_NODES, engine=True), _PLACE)
+        machines = lab.up(spec.lab(nodes=_OTHERS + 1, engine=True), _PLACE)
         _ansible("--tags", "ssh_mesh")
         with ExitStack() as shapes:
             for node in machines.nodes.values():
@@ -65,15 +140,47 @@ def _machines() -> Iterator[Lab]:
         lab.down(_PLACE)
 
 
-def _deliver(machines: Lab, count: int) -> float:
-    """Make an image on the first node, deliver it to so many others, and return how long the last of them took."""
-    names = list(machines.nodes)[: count + 1]
-    image = machines[names[0]].run("sh", "-c", _MAKE).split()[-1]
-    said = _ansible("--tags", "train_image", "--limit", ",".join(names), "-e", f"train_image_reference={image}")
+def _make(machines: Lab, what: str = "") -> str:
+    """Make an image on the first node, or one whose top alone differs from the last; return its ID."""
+    source = next(iter(machines.nodes.values()))
+    return source.run("sh", "-c", _MAKE, "sh", what).split()[-1]
+
+
+def _along_the_chain(machines: Lab, image: str, names: Sequence[str]) -> tuple[float, float]:
+    """Deliver an image from the first node; return the seconds of the slowest fetch, and those of the playbook."""
+    begun = time.monotonic()
+    chosen = ",".join((next(iter(machines.nodes)), *names))
+    said = _ansible("-v", "--tags", "train_image", "--limit", chosen, "-e", f"train_image_reference={image}")
+    whole = time.monotonic() - begun
+    _check(machines, image, names)
+    return slowest(said, len(names)), whole
+
+
+def _by_pipes(machines: Lab, image: str, names: Sequence[str]) -> float:
+    """Have all nodes fetch an image from the first, at once; return the seconds until the last has it."""
+    line = _PIPE.format(source=next(iter(machines.nodes)), image=image)
+
+    def fetch(name: str) -> None:
+        done = machines.ssh(name, f"bash -c '{line}'", timeout=_TIMEOUT_S)
+        if done.returncode:
+            raise RingmasterError(f"{name}: {line}: {done.stderr.strip()[-200:]}", exit_code=ExitCode.FAILED)
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(fetch, names))
+    seconds = time.monotonic() - begun
+    _check(machines, image, names)
+    return seconds
+
+
+def _check(machines: Lab, image: str, names: Sequence[str]) -> None:
     for name in names:
         machines[name].run("docker", "image", "inspect", image)
+
+
+def _forget(machines: Lab, names: Iterable[str]) -> None:
+    for name in names:
         machines[name].run("sh", "-c", _FORGET)
-    return max(float(one) for one in re.findall(r"node\d+ in (\d+(?:\.\d+)?) s", said))
 
 
 def _ansible(*words: str) -> str:

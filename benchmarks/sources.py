@@ -10,6 +10,7 @@ from pathlib import Path
 
 from launcher.base.paths import ROOT
 
+_CODE = {".py", ".yml"}
 _TRAINER = ("trainer", "requirements/trainer.txt")
 _TRAININGS = (*_TRAINER, "benchmarks/trainings.py", "benchmarks/naive.py")
 _COMPUTE = ("benchmarks/compute.py", "benchmarks/compute_child.py")
@@ -25,9 +26,10 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "gpu": (*_TRAINER, "benchmarks/trainings.py", "benchmarks/gpu.py"),
     "first-step": (*_TRAINER, *_LAUNCHER, "benchmarks/first_step.py"),
     "provision": (*_LAUNCHER, "playbooks", "ansible.cfg", "lab", "benchmarks/provision.py"),
+    "delivery": ("playbooks", "ansible.cfg", "lab", "benchmarks/delivery.py"),
     "launch": (*_TRAINER, *_LAUNCHER, "docker/Dockerfile", "docker/install", "benchmarks/launch.py"),
 }
-"""By the measurement's name: files, and folders with all Python files below them."""
+"""By the measurement's name: files, and folders with all Python and YAML files below them."""
 
 
 def fingerprint(name: str, root: Path = ROOT) -> str:
@@ -49,6 +51,6 @@ def note(name: str, measured: str, root: Path = ROOT) -> str:
 
 def _files(place: Path) -> Iterator[Path]:
     if place.is_dir():
-        yield from (path for path in place.rglob("*.py") if "__pycache__" not in path.parts)
+        yield from (path for path in place.rglob("*") if path.suffix in _CODE and "__pycache__" not in path.parts)
     elif place.exists():
         yield place

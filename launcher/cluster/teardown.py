@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.terminal import in_one_line
 from launcher.cluster.engine import containers
 from launcher.cluster.found_jobs import FoundJob, plan_of
 from launcher.cluster.sockets import SOCKETS, has_socket
@@ -51,7 +52,10 @@ def prove_gone(job: FoundJob, reached: Reached, *, unrecorded: Collection[str] =
     skipped = [name for name in _planned_nodes(job, reached) if name not in {*reached.remotes, *reached.missing}]
     left = on_all(reached.remotes, prove)
     for name, things in left.items():
-        print(f"{name}: {'STILL THERE: ' + ', '.join(things) if things else 'no container, no process, port free'}")
+        shown = (
+            "STILL THERE: " + ", ".join(map(in_one_line, things)) if things else "no container, no process, port free"
+        )
+        print(f"{name}: {shown}")
     for name in reached.missing:
         print(f"{name}: not reached, so nothing is proved there")
     for name in skipped:

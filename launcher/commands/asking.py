@@ -33,20 +33,25 @@ def parse_ask(text: str, allowed: Collection[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def ask_password(name: str, question: str = "") -> str:
+def ask_password(name: str, question: str = "", asked_by: str = "") -> str:
     """Ask for a password on the terminal, without showing what is typed.
+
+    Args:
+        name: which one, as ASK calls it.
+        asked_by: what wants it to be asked for, where that isn't ASK.
 
     Raises:
         RingmasterError: nobody can be asked, or nothing was typed.
     """
+    wanted = asked_by or f"ASK={name}"
     if sys.stdin is None or not sys.stdin.isatty():
         raise RingmasterError(
-            f"ASK={name}: there is no terminal to ask on; {_UNATTENDED[name]} (docs/provision.md, Passwords)"
+            f"{wanted}: there is no terminal to ask on; {_UNATTENDED[name]} (docs/provision.md, Passwords)"
         )
     try:
         password = getpass.getpass(question or _QUESTIONS[name])
     except EOFError:
         password = ""
     if not password:
-        raise RingmasterError(f"ASK={name}: no password was typed")
+        raise RingmasterError(f"{wanted}: no password was typed")
     return password

@@ -2,6 +2,7 @@
 
 import shlex
 
+from launcher.base.terminal import in_one_line, visible
 from launcher.job.container import command_line
 from launcher.job.plan import Plan
 
@@ -10,12 +11,11 @@ def show(plan: Plan) -> None:
     """Print what a start of `plan` would run on each node."""
     print(f"job {plan.name}: {len(plan.nodes)} node(s), world size {plan.world_size}, backend {plan.backend}")
     for note in plan.notes:
-        print(f"note: {note}")
+        print(f"note: {visible(note)}")
     for node in plan.nodes:
         devices = ", ".join(node.devices) or "none"
-        print(
-            f"\n# {node.name}: {node.runtime}, {node.address} ({node.interface}), {node.ranks} rank(s), GPUs: {devices}"
-        )
+        what = f"{node.name}: {node.runtime}, {node.address} ({node.interface}), {node.ranks} rank(s), GPUs: {devices}"
+        print(f"\n# {in_one_line(what)}")
         if node.container:
             print(command_line(node.container, node.argv, node.working_folder, node.environment))
             continue

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
+from launcher.base.terminal import visible
 from launcher.commands import provision
 from launcher.commands.asking import SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_cluster
@@ -50,7 +51,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"ringmaster: {text}", flush=True)
+    print(f"ringmaster: {visible(text)}", flush=True)
 
 
 def wanted_image(options: ImageOptions) -> Wanted:

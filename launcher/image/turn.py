@@ -14,9 +14,15 @@ if (: >>"$1") 2>/dev/null; then exec 9>>"$1"; else  # not provisioned: then nobo
 fi
 flock --nonblock 9 || { echo waiting; flock 9; }
 echo held
-exec cat >/dev/null
+while timeout "$2" head -n 1 | grep -q .; do :; done
 """
-"""Holds the lock for as long as its input is open: a launcher that dies, or its line, lets it go."""
+"""Holds the lock for as long as lines arrive: a launcher that ends, or its line, lets it go.
+
+A computer that vanishes without a word (its battery is empty, its network gone) closes nothing: sshd would learn of it
+after hours. So silence counts as its end too. What a stall of a living launcher costs is little: somebody else may
+build at the same time.
+"""
+_BEAT_S, _SILENCE_S = 10.0, 60.0
 _TICK_S = 0.2
 
 
@@ -59,7 +65,7 @@ class _Lock:
         self._over.set()
 
     def _run(self) -> None:
-        words = ["sh", "-c", _LOCK, "sh", self._path]
+        words = ["sh", "-c", _LOCK, "sh", self._path, str(_SILENCE_S)]
         try:
             self._remote.stream(words, stdin=self._until_over(), on_output=self._hear)
         except Trouble as error:
@@ -68,8 +74,8 @@ class _Lock:
             self._held.set()
 
     def _until_over(self) -> Iterator[bytes]:
-        self._over.wait()
-        yield b""
+        while not self._over.wait(_BEAT_S):
+            yield b"still here\n"
 
     def _hear(self, data: bytes) -> None:
         before, self._heard = self._heard, self._heard + data

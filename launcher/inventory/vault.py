@@ -39,13 +39,14 @@ class Place:
     text: str = ""
 
 
-def find_passwords(ask: Callable[[str], str], *, wanted: bool = False) -> VaultPasswords:
+def find_passwords(ask: Callable[[str, str], str], *, wanted: bool = False) -> VaultPasswords:
     """Return the passwords that Ansible's settings name: by the environment, or by the ansible.cfg that counts here.
 
     Scripts are run, and what must be asked for is asked for: by `dev@prompt` in the list, or ANSIBLE_ASK_VAULT_PASS.
 
     Args:
-        ask: shows a question on the terminal, and returns the answer.
+        ask: shows a question on the terminal, and returns the answer; its second argument says which setting wants
+            that, and is empty if the user does.
         wanted: the user wants to be asked for the password, whatever the settings say.
     """
     with strict_ansible():
@@ -54,15 +55,15 @@ def find_passwords(ask: Callable[[str], str], *, wanted: bool = False) -> VaultP
         from ansible.parsing.dataloader import DataLoader
         from ansible.parsing.vault import VaultSecret, get_file_vault_secret
 
-        setting = constants.config.get_config_value
-        default = str(setting("DEFAULT_VAULT_IDENTITY"))
+        setting = constants.config.get_config_value_and_origin
+        default = str(setting("DEFAULT_VAULT_IDENTITY")[0])
         loader = DataLoader()
         found: list[tuple[str, bytes]] = []
         problems: list[str] = []
 
-        def read(name: str, source: str) -> list[tuple[str, bytes]]:
+        def read(name: str, source: str, asked_by: str = "") -> list[tuple[str, bytes]]:
             if source in _PROMPTS:
-                password = os.fsencode(ask(f"Vault password ({name or default}): "))
+                password = os.fsencode(ask(f"Vault password ({name or default}): ", asked_by))
             else:
                 try:
                     secret = get_file_vault_secret(filename=source, vault_id=name or None, loader=loader)
@@ -76,12 +77,22 @@ def find_passwords(ask: Callable[[str], str], *, wanted: bool = False) -> VaultP
             loader.set_vault_secrets([(each, VaultSecret(value)) for each, value in found])
             return found[-1:]
 
-        listed = [one for each in setting("DEFAULT_VAULT_IDENTITY_LIST") for one in read(*_parted(str(each)))]
-        file = setting("DEFAULT_VAULT_PASSWORD_FILE")
+        identities, origin = setting("DEFAULT_VAULT_IDENTITY_LIST")
+        listed: list[tuple[str, bytes]] = []
+        for each in map(str, identities):
+            listed += read(*_parted(each), _setting_at(origin, "vault_identity_list", f" ({each})"))
+        file, _ = setting("DEFAULT_VAULT_PASSWORD_FILE")
         of_file = read("", str(file)) if file else []
-        if wanted or setting("DEFAULT_ASK_VAULT_PASS"):
-            listed += read("", _PROMPTS[0])
+        always, origin = setting("DEFAULT_ASK_VAULT_PASS")
+        if wanted or always:
+            listed += read("", _PROMPTS[0], "" if wanted else _setting_at(origin, "ask_vault_pass"))
         return VaultPasswords(listed=tuple(listed), of_file=tuple(of_file), problems=tuple(problems))
+
+
+def _setting_at(origin: str, key: str, more: str = "") -> str:
+    """Return a setting's name as its user knows it: the variable, or the key and the file."""
+    kind, _, variable = origin.partition(": ")
+    return (variable if kind == "env" else f"{key} in {origin}") + more
 
 
 def _parted(identity: str) -> tuple[str, str]:

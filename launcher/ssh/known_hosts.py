@@ -20,6 +20,9 @@ from launcher.ssh.admission import admit
 
 SCAN_S = 5
 """How long a host has to show its keys."""
+_KINDS = ("ed25519", "ecdsa,rsa")
+"""The kinds that are asked for, the second ones where there is none of the first: each takes a connection without a
+login, and firewalls and sshds count those (docs/provision.md)."""
 _LIMIT_S = 20.0
 
 
@@ -37,6 +40,8 @@ class Route:
     """False behind a jump host or proxy command: such a host can't be asked for its keys."""
     uses_pins: bool
     """Whether the file where we pin is one of those that ssh reads."""
+    takes_ed25519: bool = True
+    """Whether ssh would accept such a key there."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -104,6 +109,7 @@ def parse_route(text: str, pins: Path) -> Route:
         files=_split_paths(listed),
         direct=all(values.get(each, "none") == "none" for each in ("proxyjump", "proxycommand")),
         uses_pins=f" {pins} " in f" {listed} ",
+        takes_ed25519="ssh-ed25519" in values.get("hostkeyalgorithms", "ssh-ed25519").split(","),
     )
 
 
@@ -169,11 +175,15 @@ def trusted(route: Route) -> list[Key]:
 
 
 def scan(chosen: Mapping[str, Route]) -> dict[str, list[Key]]:
-    """Ask hosts for their keys; a host that doesn't answer has none."""
+    """Ask hosts for their keys of the best kind; a host that doesn't answer has none."""
 
     def attempt(route: Route, over: threading.Event) -> Done:
-        command = ("ssh-keyscan", "-T", str(SCAN_S), "-p", str(route.port), "--", route.address)
-        return run_all([command], limit_s=_LIMIT_S, over=over)[0]
+        for kinds in _KINDS[0 if route.takes_ed25519 else 1 :]:
+            command = ("ssh-keyscan", "-T", str(SCAN_S), "-t", kinds, "-p", str(route.port), "--", route.address)
+            done = run_all([command], limit_s=_LIMIT_S, over=over)[0]
+            if parse_scan(done.out) or turned_away(done):
+                break
+        return done
 
     def turned_away(done: Done) -> bool:
         return not parse_scan(done.out) and re.search(r"Connection (?:closed|reset)", done.err) is not None

@@ -36,6 +36,7 @@ KEY_CHANGED = "its host key is not the pinned one"
 KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
 PINNING = "make provision shows it, asks, and pins it"
 TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
+REFUSED = "connection refused; is sshd running, and on this port? (`ufw limit` refuses those who come often, too)"
 TURNED_AWAY = (
     "sshd closed the connection before the login, again and again: too many logins at once (MaxStartups), or it blocks "
     "this address for a while (PerSourcePenalties, fail2ban)"
@@ -52,7 +53,7 @@ _PATTERNS: tuple[tuple[str, State, str], ...] = (
     (r"No \S+ host key is known for", State.UNKNOWN, KEY_UNKNOWN),
     (r"Host key verification failed", State.UNKNOWN, "a host key on the way to it is not known"),
     (r"timed out", State.DOWN, TIMED_OUT),
-    (r"Connection refused", State.DOWN, "connection refused; is sshd running, and on this port?"),
+    (r"Connection refused", State.DOWN, REFUSED),
     (r"No route to host|Network is unreachable", State.DOWN, "no route to it from here"),
     (r"(?:UNPROTECTED PRIVATE KEY FILE|bad permissions)", State.DENIED, "the private key's file is open to others"),
     (r"dentity file (.+?) not accessible", State.DENIED, "the private key {1} is not there"),

@@ -9,6 +9,7 @@ import subprocess
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.ringmaster.core.disk import flush
 from ansible.module_utils.ringmaster.core.manifest import Manifest, make_folder
 from ansible.module_utils.ringmaster.core.program import finished
 from ansible.module_utils.ringmaster.ssh.node_key import derived, is_ours, is_same, public_file, remove, temporary
@@ -80,12 +81,14 @@ def _make(manifest: Manifest, role: str, path: str, account: pwd.struct_passwd, 
     public = public_file(new)
     if public is None:
         raise ValueError(f"ssh-keygen has written no {new}.pub")
+    flush(new, f"{new}.pub")  # an empty file of that name, after a power cut, would pass for a key of the user's
     if os.path.lexists(f"{path}.pub"):
         os.unlink(f"{path}.pub")  # that of the key that was noted until now
     entry["public"] = public
     manifest.save()
     os.rename(f"{new}.pub", f"{path}.pub")
     os.rename(new, path)
+    flush(os.path.dirname(path))
     return public
 
 

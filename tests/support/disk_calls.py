@@ -11,7 +11,7 @@ from unittest import mock
 def disk_calls(top: Path) -> Iterator[list[str]]:
     """Record each fsync, rename and removal below `top`, while it is done."""
     calls: list[str] = []
-    fsync, replace, unlink = os.fsync, os.replace, os.unlink
+    fsync, replace, rename, unlink = os.fsync, os.replace, os.rename, os.unlink
 
     def name(path: "str | os.PathLike[str]") -> str:
         return str(Path(path).relative_to(top))
@@ -24,9 +24,13 @@ def disk_calls(top: Path) -> Iterator[list[str]]:
         calls.append(f"replace {name(target)}")
         replace(source, target)
 
+    def renamed(source: str, target: str) -> None:
+        calls.append(f"rename {name(target)}")
+        rename(source, target)
+
     def removed(path: str) -> None:
         calls.append(f"unlink {name(path)}")
         unlink(path)
 
-    with mock.patch.multiple(os, fsync=synced, replace=replaced, unlink=removed):
+    with mock.patch.multiple(os, fsync=synced, replace=replaced, rename=renamed, unlink=removed):
         yield calls

@@ -24,8 +24,11 @@ from launcher.ssh.pool import open_all
 _HEARTBEAT_S = 2.0
 _ANSWER_S = 8.0
 """A node that doesn't answer for this long is out of reach."""
-_AGAIN_S = 2.0
-"""How long to wait between two attempts to reach it again."""
+_AGAIN_S, _LONGEST_AGAIN_S = 2.0, 8.0
+"""How long to wait between two attempts to reach it again; longer and longer, below what firewalls take.
+
+`ufw limit` takes five connections in 30 s, and counts also while it refuses: it would shut us out while we try.
+"""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 """How long to wait before its log is asked for again; longer and longer while nothing new comes."""
 _TRIES = 3
@@ -280,7 +283,9 @@ class DockerNode:
         self._clock_known = True
 
     def _reconnect(self) -> None:
-        while not self._let_go.wait(_AGAIN_S) and self._code is None:
+        pause_s = _AGAIN_S
+        while not self._let_go.wait(pause_s) and self._code is None:
+            pause_s = min(2 * pause_s, _LONGEST_AGAIN_S)
             try:
                 opened, _ = open_all([self.remote.host], self._pins)
                 if opened:

@@ -99,17 +99,17 @@ class Screen:
     def banner(self, versions: str) -> None:
         """Print versions, backend, and each node's address, ranks and devices."""
         plan = self._plan
-        self._print(Text(f"ringmaster: job {plan.name}", style="bold"))
-        self._print(Text(f"  {visible(versions)}"))
+        self._print(Text(visible(f"ringmaster: job {plan.name}"), style="bold"))
+        self._print(Text(visible(f"  {versions}")))
         ranks = "rank" if plan.world_size == 1 else "ranks"
-        self._print(Text(f"  {len(plan.nodes)} node(s), {plan.world_size} {ranks}, backend {plan.backend}"))
+        self._print(Text(visible(f"  {len(plan.nodes)} node(s), {plan.world_size} {ranks}, backend {plan.backend}")))
         for node in plan.nodes:
             devices = f"GPU {', '.join(node.devices)}" if node.devices else "CPU"
             last = node.first_rank + node.ranks - 1
             span = f"rank {last}" if node.ranks == 1 else f"ranks {node.first_rank}-{last}"
             threads = node.environment["OMP_NUM_THREADS"]
-            where = visible(f"{node.name}: {node.address} ({node.interface})")
-            self._print(Text(f"  {where}, {span}, {devices}, {threads} thread(s) a rank"))
+            where = f"{node.name}: {node.address} ({node.interface})"
+            self._print(Text(visible(f"  {where}, {span}, {devices}, {threads} thread(s) a rank")))
         for note in plan.notes:
             self.note(note)
         self._draw_bar()

@@ -141,7 +141,7 @@ def test_those_that_need_no_cluster_are_measured_unless_told_otherwise() -> None
 def test_an_unknown_name_is_refused_with_all_that_are_there() -> None:
     with pytest.raises(
         RingmasterError,
-        match=r"no measurement 'stepp'; there are: input, .*, provision, launch, lines, playbook, image-del",
+        match=r"no measurement 'stepp'; there are: input, .*, provision, delivery, launch, lines, playbook; and",
     ):
         cli.chosen("step,stepp")
 

@@ -112,16 +112,22 @@ def is_proof() -> bool:
 
 
 def disarm() -> bool:
-    """Keep the change; return False where the node has taken it back already."""
+    """Keep the change; return False where the node has taken it back already.
+
+    The changed files are on the disk before the way back is gone, and that it is gone is on the disk before this
+    returns: after a power cut the node boots with the firewall that we said it has.
+    """
+    changed = list(filter(os.path.exists, PATHS))
+    flush(*changed, *sorted(set(map(os.path.dirname, changed))))
     try:
-        os.rename(PENDING, FOLDER + "/confirmed")
+        os.replace(PENDING, FOLDER + "/confirmed")
     except OSError:
         return False
+    flush(FOLDER)
     _stop_timer()
-    for path in (_BOOT_LINK, _BOOT_UNIT):
-        if os.path.lexists(path):
-            os.unlink(path)
+    _forget_boot_unit()
     shutil.rmtree(FOLDER)
+    flush(os.path.dirname(FOLDER))
     return True
 
 
@@ -134,10 +140,15 @@ def roll_back() -> None:
     if os.path.isdir(PENDING) or os.path.isdir(FOLDER + "/restoring"):
         _run("/bin/sh", _SCRIPT)
     _stop_timer()
+    _forget_boot_unit()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def _forget_boot_unit() -> None:
     for path in (_BOOT_LINK, _BOOT_UNIT):
         if os.path.lexists(path):
             os.unlink(path)
-    shutil.rmtree(FOLDER, ignore_errors=True)
+            flush(os.path.dirname(path))
 
 
 def _live() -> str:

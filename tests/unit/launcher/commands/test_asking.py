@@ -56,6 +56,15 @@ def test_without_a_terminal_it_is_refused_with_the_way(name: str, monkeypatch: p
     assert raised.value.exit_code == ExitCode.USAGE
 
 
+def test_a_setting_that_asks_is_named_in_the_place_of_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setenv("ANSIBLE_ASK_VAULT_PASS", "1")
+    path = tmp_path / "hosts.yml"
+    path.write_text("nodes: {hosts: {a: {}}}\n")
+    with pytest.raises(RingmasterError, match=r"^ANSIBLE_ASK_VAULT_PASS: there is no terminal"):
+        open_inventory(str(path))
+
+
 @pytest.mark.parametrize("typed", ["", None])
 def test_nothing_typed_is_refused(typed: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(_question: str) -> str:

@@ -214,7 +214,12 @@ class TestStop:
 class TestProof:
     @pytest.mark.parametrize(
         ("pids", "address", "said"),
-        [("4711\n", "", "process 4711"), ("", "0100007F", "port 29500"), ("", "0" * 32, "port 29500")],
+        [
+            ("4711\n", "", "process 4711"),
+            ("\x1b[2J", "", r"process \x1b[2J"),
+            ("", "0100007F", "port 29500"),
+            ("", "0" * 32, "port 29500"),
+        ],
     )
     def test_what_is_left_is_named(
         self, cluster: Cluster, capsys: pytest.CaptureFixture[str], pids: str, address: str, said: str

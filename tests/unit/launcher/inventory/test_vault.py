@@ -37,7 +37,7 @@ def passwords(*listed: tuple[str, str]) -> VaultPasswords:
     return VaultPasswords(listed=tuple((name, password.encode()) for name, password in listed))
 
 
-def nobody(question: str) -> str:
+def nobody(question: str, _asked_by: str) -> str:
     raise AssertionError(f"asked {question!r}")
 
 
@@ -144,13 +144,43 @@ class TestPasswords:
         monkeypatch.setenv(variable, setting)
         questions: list[str] = []
 
-        def answer(question: str) -> str:
+        def answer(question: str, _asked_by: str) -> str:
             questions.append(question)
             return "typed"
 
         found = find_passwords(answer, wanted=wanted)
         assert [name for name, _ in found.listed] == asked
         assert questions == [f"Vault password ({name}): " for name in asked]
+
+    @pytest.mark.parametrize(
+        ("variable", "setting", "wanted", "asked_by"),
+        [
+            ("ANSIBLE_ASK_VAULT_PASS", "1", False, "ANSIBLE_ASK_VAULT_PASS"),
+            ("ANSIBLE_ASK_VAULT_PASS", "1", True, ""),
+            ("ANSIBLE_VAULT_IDENTITY_LIST", "dev@prompt", False, "ANSIBLE_VAULT_IDENTITY_LIST (dev@prompt)"),
+        ],
+    )
+    def test_what_wants_it_to_be_asked_for_is_named(
+        self, variable: str, setting: str, wanted: bool, asked_by: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(variable, setting)
+        named: list[str] = []
+        find_passwords(lambda _question, who: named.append(who) or "typed", wanted=wanted)
+        assert named == [asked_by]
+
+    def test_a_setting_of_ansible_cfg_is_named_with_its_file(self, tmp_path: Path) -> None:
+        config = tmp_path / "ansible.cfg"
+        config.write_text("[defaults]\nask_vault_pass = True\nvault_identity_list = prod@prompt\n")
+        code = (
+            "from launcher.inventory.vault import find_passwords\n"
+            "find_passwords(lambda question, asked_by: print(asked_by) or 'x')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "ANSIBLE_CONFIG": str(config)},
+        )  # fmt: skip
+        expected = [f"vault_identity_list in {config} (prod@prompt)", f"ask_vault_pass in {config}"]
+        assert done.stdout.splitlines() == expected, done.stderr
 
     def test_a_file_that_is_not_there_counts_only_where_something_is_encrypted(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -163,7 +193,7 @@ class TestPasswords:
         assert str(tmp_path / "nowhere") in refusal(tmp_path / "hosts.yml", found)
 
     def test_a_password_file_may_be_encrypted_with_one_before_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Callable[[str], str] = lambda _: "first"
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Callable[[str, str], str] = lambda *_: "first"
     ) -> None:
         (tmp_path / "second").write_text(encrypted("inner", "first"))
         monkeypatch.setenv("ANSIBLE_VAULT_IDENTITY_LIST", f"a@prompt,b@{tmp_path / 'second'}")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -41,7 +42,13 @@ for file in (options["become_password_file"], options["connection_password_file"
 """
 
 
-def test_the_child_reads_each_once_as_ansible_does(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("temporary", ["plain", "a,b", "a$HOME"])
+def test_the_child_reads_each_once_as_ansible_does(
+    temporary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where TMPDIR has what Ansible gives a meaning of its own."""
+    (tmp_path / temporary).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / temporary))
     reader = tmp_path / "reader.py"
     reader.write_text(READER)
     asking = {"ANSIBLE_ASK_VAULT_PASS": "1", "ANSIBLE_BECOME_ASK_PASS": "1", "ANSIBLE_ASK_PASS": "1"}

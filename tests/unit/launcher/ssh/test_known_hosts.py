@@ -32,6 +32,35 @@ def test_a_scan_is_read(key: tuple[Key, str]) -> None:
     assert [each.kind for each in found] == ["ssh-ed25519", "ecdsa-sha2-nistp256"]
 
 
+@pytest.mark.parametrize(
+    ("has", "options", "asked"),
+    [
+        ("ed25519 ecdsa rsa", "", ["ed25519"]),
+        ("ecdsa rsa", "", ["ed25519", "ecdsa,rsa"]),
+        ("ed25519 rsa", "hostkeyalgorithms rsa-sha2-512,rsa-sha2-256\n", ["ecdsa,rsa"]),
+        ("", "", ["ed25519", "ecdsa,rsa"]),
+    ],
+)
+def test_a_host_is_asked_with_as_few_connections_as_will_do(
+    has: str, options: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: tuple[Key, str]
+) -> None:
+    """ssh-keyscan makes one for each kind; none of them logs in, and firewalls and sshds count that."""
+    program, notes = tmp_path / "ssh-keyscan", tmp_path / "asked"
+    program.write_text(
+        f"""#!/bin/sh
+echo "$4" >>{notes}
+for kind in {has}; do
+    case ,$4, in *,$kind,*) echo "a ssh-$kind {key[0].blob}" ;; esac
+done
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    route = known_hosts.parse_route(f"hostname a\nport 22\n{options}", tmp_path / "pins")
+    assert len(known_hosts.scan({"a": route})["a"]) == len([kind for kind in has.split() if kind in asked[-1]])
+    assert notes.read_text().split() == asked
+
+
 def test_what_ssh_would_use_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "two words"
     folder.mkdir()

@@ -13,6 +13,8 @@ import ringmaster_undo
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.ssh import node_key
 
+from tests.support.disk_calls import disk_calls
+
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ssh-keygen") is None, reason="makes keys as root does on a node, by ssh-keygen"
 )
@@ -112,6 +114,15 @@ def test_reset_alone_leaves_the_users_key(home: Path, manifest: Manifest) -> Non
     (home / "another.pub").replace(home / ".ssh/id_ed25519.pub")
     reset(manifest)
     assert sorted(path.name for path in (home / ".ssh").iterdir()) == ["id_ed25519", "id_ed25519.pub"]
+
+
+def test_a_power_cut_leaves_no_key_without_its_content(home: Path, manifest: Manifest) -> None:
+    with disk_calls(home.parent) as calls:
+        ensure(manifest)
+    key = "home/.ssh/id_ed25519"
+    noted = len(calls) - calls[::-1].index("replace state/manifest.json")
+    assert calls.index(f"fsync {key}.ringmaster") < noted > calls.index(f"fsync {key}.ringmaster.pub")
+    assert calls[noted:] == ["fsync state", f"rename {key}.pub", f"rename {key}", "fsync home/.ssh"]
 
 
 @pytest.mark.parametrize("step", ["generated", "noted", "public", "both"])

@@ -13,6 +13,7 @@ from tests.support.cluster.cluster_runtime import Cluster
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docker_node, "_HEARTBEAT_S", 0.02)
     monkeypatch.setattr(docker_node, "_AGAIN_S", 0.02)
+    monkeypatch.setattr(docker_node, "_LONGEST_AGAIN_S", 0.02)
     monkeypatch.setattr(docker_node, "_PAUSE_S", 0.02)
     monkeypatch.setattr(docker_node, "_LONGEST_PAUSE_S", 0.02)
 

@@ -1,5 +1,6 @@
 """The threads that watch a node: what they can't make sense of is heard, and the node's clock is read."""
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -123,6 +124,31 @@ class TestWhatNobodyElseWouldHear:
         one.engine.end(0)
         one.rest()
         assert one.node.poll() == 0
+
+
+def test_it_knocks_less_and_less_often_where_nobody_lets_us_in(
+    nodes: list[DockerNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall that counts connections (`ufw limit`) would shut us out for as long as we come more often."""
+    monkeypatch.setattr(docker_node, "_AGAIN_S", 0.001)
+    monkeypatch.setattr(docker_node, "_LONGEST_AGAIN_S", 0.004)
+    monkeypatch.setattr(docker_node, "open_all", lambda hosts, pins: ({}, {"node1": "refused"}))
+    pauses: list[float] = []
+
+    class Noted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout in {0.001, 0.002, 0.004}:  # not those of others who wait
+                pauses.append(timeout)
+            return super().wait(timeout)
+
+    one = Followed(nodes, "a")
+    assert one.node.read()
+    one.node._let_go = Noted()
+    one.engine.connected, one.remote.cut = False, True
+    until(lambda: pauses.count(0.004) > 2)
+    assert pauses[:5] == [0.001, 0.002, 0.004, 0.004, 0.004]
+    one.engine.connected, one.remote.cut = True, False
+    one.engine.end(0)
 
 
 class TestItsClock:

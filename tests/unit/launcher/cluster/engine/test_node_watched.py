@@ -40,7 +40,7 @@ class TestWhatNobodyElseWouldHear:
         one.engine.lines += [b"b", b"c"]
         one.engine.end(3)
         assert one.rest() == b"a\n" + torn + b"b\nc\n"
-        assert (one.node.poll(), one.node.lost) == (3, None)
+        assert (one.node.poll(), one.node.lost, one.node.incomplete) == (3, None, "it is torn")
         (news,) = one.node.news
         assert news.startswith("node1: the engine can't give its whole log (it is torn)")
 

@@ -39,6 +39,8 @@ def dial(host: Host, pins: Path, over: threading.Event | None = None) -> Remote:
             end = master.wait_ready(LIMIT_S, over or threading.Event())
             if end is not None:
                 raise RefusedError(_refusal(host, options, pins, judge(end)))
+            if master.preamble:  # it would stand before the output of every program, and break the transfer of files
+                raise RefusedError(refusals.talkative(master.preamble))
             transport = mux.connect(folder / "s", host.name)
         except (OSError, EOFError, paramiko.SSHException) as error:
             master.end()

@@ -85,6 +85,8 @@ class Master:
             env={**os.environ, "LC_ALL": "C"},
             start_new_session=True,
         )
+        self.preamble = ""
+        """What the node's shell printed before the program ran."""
         self._said = b""
         """Its last words, since the login if there was one."""
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -108,10 +110,11 @@ class Master:
                 data = os.read(out.fileno(), 1 << 16)
                 if not data:
                     return self._done(_REST_S)
-                heard = (heard + data)[-_MOST_WORDS:]  # a login shell may have said something before
+                heard = (heard + data)[-_MOST_WORDS:]
                 found = re.search(rb"%s(.*)\n" % self._token.encode(), heard)
                 if found:
                     self.port = _port(found[1].decode(errors="replace"))
+                    self.preamble = heard[: found.start()].decode(errors="replace")
                     self._said = b""
                     return None
         return self._done(0.0)

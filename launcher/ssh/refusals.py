@@ -42,6 +42,9 @@ TURNED_AWAY = (
 )
 """The refusal that is worth another attempt."""
 _NO_KEY = "no key was accepted for user {1}; see ansible_user and its keys (ssh-add for one with a passphrase)"
+_SILENT = "make its start-up files (.bashrc, .cshrc, ...) silent where there is no terminal"
+_SHOWN = 40
+"""How many characters of a node's words a reason shows."""
 _WRONG_OPTION = r"(?m)^((?:command-line|\S.*:|\S.* )\s*line \d+: (?:Bad|Missing|Unsupported|no argument|keyword) ?.*)$"
 _PATTERNS: tuple[tuple[str, State, str], ...] = (
     # In this order: the first that fits is the cause, and what follows is its consequence.
@@ -82,6 +85,13 @@ def changed(shown: str, pinned: str) -> Refusal:
     """Return the refusal of a node that shows one fingerprint where others are pinned."""
     reason = f"it shows {shown}, pinned is {pinned}: installed anew, or someone stands between; make verify explains"
     return Refusal(state=State.CHANGED, reason=reason)
+
+
+def talkative(words: str) -> Refusal:
+    """Return the refusal of a node whose shell prints `words` before each program."""
+    first = (words.strip().splitlines() or [""])[0].strip()[:_SHOWN]
+    reason = f'its login shell prints "{first}" before every program; {_SILENT}'
+    return Refusal(state=State.DENIED, reason=reason)
 
 
 def one_line(error: BaseException) -> str:

@@ -312,7 +312,7 @@ def clock_ahead(answer: str, asked_at: float, heard_at: float, *, otherwise: flo
     Args:
         otherwise: returned where `date` doesn't know its clock's time in this form, or not with its fractions.
     """
-    found = re.search(r"^(\d+\.\d+)\s*\Z", answer, re.MULTILINE)  # a login may print something first
+    found = re.fullmatch(r"(\d+\.\d+)\s*", answer)
     return float(found[1]) - (asked_at + heard_at) / 2 if found else otherwise
 
 

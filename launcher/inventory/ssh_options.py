@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,9 @@ class SshOptions:
     common_args: str = ""
     extra_args: str | None = None
     has_password: bool = False
-    """Whether Ansible logs in with a password; the password itself is not kept."""
+    """Whether there is a password to log in with."""
+    password: str = field(default="", repr=False)
+    """It; empty also where no password for its encryption is known."""
 
     def options(self, extra_args: str) -> tuple[str, ...]:
         """Return the options that Ansible gives to ssh, in Ansible's order: ssh takes the first value of each.
@@ -50,16 +52,23 @@ class SshOptions:
         return (*words, *shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
 
 
-def from_variables(variables: Mapping[str, Any], render: Callable[[Any], Any]) -> SshOptions:
-    """Return the options that a host's connection variables stand for; `render` resolves their templates.
+def from_variables(
+    variables: Mapping[str, Any], render: Callable[[Any], Any], unlock: Callable[[Any], Any]
+) -> SshOptions:
+    """Return the options that a host's connection variables stand for.
+
+    Args:
+        render: resolves their templates.
+        unlock: does so too, and returns None for what stays encrypted.
 
     Raises:
         ValueError: a value can't be right; the message names the variable.
     """
 
-    def text(name: str) -> str:
+    def text(name: str, read: Callable[[Any], Any] = render) -> str:
         value = next((variables[each] for each in _NAMES[name] if variables.get(each) is not None), None)
-        return "" if value is None else str(render(value))
+        content = None if value is None else read(value)
+        return "" if content is None else str(content)
 
     for name in ("args", "common_args", "extra_args"):
         try:
@@ -78,6 +87,7 @@ def from_variables(variables: Mapping[str, Any], render: Callable[[Any], Any]) -
         common_args=text("common_args"),
         extra_args=text("extra_args") or None,
         has_password=any(_is_given(variables.get(each)) for each in _NAMES["password"]),
+        password=text("password", unlock),
     )
 
 

@@ -1,7 +1,7 @@
 """Why a node can't be used: what a refusal means and how to fix it, in words of our own for those of OpenSSH."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -41,7 +41,8 @@ TURNED_AWAY = (
     "this address for a while (PerSourcePenalties, fail2ban)"
 )
 """The refusal that is worth another attempt."""
-_NO_KEY = "no key was accepted for user {1}; see ansible_user and its keys (ssh-add for one with a passphrase)"
+_KEY_REFUSED = "no key was accepted"
+_NO_KEY = f"{_KEY_REFUSED} for user {{1}}; see ansible_user and its keys (ssh-add for one with a passphrase)"
 _SILENT = "make its start-up files (.bashrc, .cshrc, ...) silent where there is no terminal"
 _SHOWN = 40
 """How many characters of a node's words a reason shows."""
@@ -76,9 +77,20 @@ def explain(words: str) -> Refusal | None:
     return None
 
 
-def denied(user: str) -> Refusal:
-    """Return the refusal of a node that accepted none of our keys."""
-    return Refusal(state=State.DENIED, reason=_NO_KEY.replace("{1}", user))
+def wrong_password(refusal: Refusal) -> Refusal:
+    """Return the refusal of a node that was given a password; other reasons than the login's stay."""
+    if not refusal.reason.startswith(_KEY_REFUSED):
+        return refusal
+    who = refusal.reason.partition(";")[0].replace(_KEY_REFUSED, "neither a key nor the password was accepted")
+    return replace(refusal, reason=f"{who}; see ansible_user, and ansible_password or what was typed for ASK=ssh")
+
+
+def locked_password(refusal: Refusal) -> Refusal:
+    """Return the refusal of a node whose password is encrypted; other reasons than the login's stay."""
+    if not refusal.reason.startswith(_KEY_REFUSED):
+        return refusal
+    locked = "its ansible_password is encrypted, and no password opens it (ASK=vault)"
+    return replace(refusal, reason=f"{refusal.reason}; {locked}")
 
 
 def changed(shown: str, pinned: str) -> Refusal:

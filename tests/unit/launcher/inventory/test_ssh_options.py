@@ -49,9 +49,11 @@ def test_impossible_values_are_refused(tmp_path: Path, host: str, message: str) 
         read(tmp_path, host)
 
 
-def test_the_password_is_not_kept(tmp_path: Path) -> None:
-    host = read(tmp_path, "{ansible_password: geheim}")
-    assert host.ssh.has_password and "geheim" not in repr(host)
+@pytest.mark.parametrize("value", ["geheim", "'{{ theirs }}', theirs: geheim"])
+def test_the_password_is_shown_by_nothing(tmp_path: Path, value: str) -> None:
+    host = read(tmp_path, f"{{ansible_password: {value}}}")
+    assert (host.ssh.has_password, host.ssh.password) == (True, "geheim")
+    assert "geheim" not in repr(host) and "geheim" not in "".join(host.ssh.options(""))
 
 
 def test_this_machine_is_not_reached_by_ssh() -> None:

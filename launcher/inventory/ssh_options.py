@@ -1,11 +1,21 @@
 """How one host of the inventory is reached: Ansible's connection variables, and the ssh options they stand for."""
 
+import getopt
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+_FLAGS = "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:P:Q:R:S:TVw:W:XYy"
+"""Those of ssh, in getopt's form: with a colon where a value follows."""
+_CLASHING = frozenset(
+    {
+        *("-M", "-S"),  # share a connection: ours is held for one job; a second -M makes ssh ask before each use of it
+        *("-q", "-E", "-y"),  # keep ssh's words from us, which say why a node refuses us
+        *("-f", "-n"),  # take the input away: with its end, the connection would end at once
+    }
+)
 _SSH = frozenset({"ssh", "smart", "ansible.builtin.ssh"})
 _NAMES = {
     "connection": ("ansible_connection",),
@@ -39,17 +49,30 @@ class SshOptions:
     def options(self, extra_args: str) -> tuple[str, ...]:
         """Return the options that Ansible gives to ssh, in Ansible's order: ssh takes the first value of each.
 
+        Flags that our own use of ssh can't do with are left out; Ansible's ssh still gets them.
+
         Args:
             extra_args: takes the place of `ansible_ssh_extra_args` where the inventory doesn't set it.
         """
-        words = shlex.split(self.args)
+        words = []
         if self.port is not None:
             words += ["-o", f"Port={self.port}"]
         if self.key_file:
             words += ["-o", f'IdentityFile="{Path(self.key_file).expanduser()}"']
         if self.user:
             words += ["-o", f'User="{self.user}"']
-        return (*words, *shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
+        more = (*shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
+        return tuple(_without_clashes([*shlex.split(self.args), *words, *more]))
+
+
+def _without_clashes(words: list[str]) -> list[str]:
+    """Return ssh's words without the flags that clash with ours, which stand before them and can't overrule a flag."""
+    try:
+        flags, rest = getopt.getopt(words, _FLAGS)
+    except getopt.GetoptError:
+        return words  # ssh says what is wrong
+    kept = [(flag, value) for flag, value in flags if flag not in _CLASHING]
+    return [word for flag, value in kept for word in ((flag, value) if f"{flag[1]}:" in _FLAGS else (flag,))] + rest
 
 
 def from_variables(

@@ -62,7 +62,7 @@ def command(
     if _version() >= (8, 7):  # older ones have these neither here nor in their configuration
         ours += ["-o", "SessionType=default", "-o", "ForkAfterAuthentication=no", "-o", "StdinNull=no"]
     words = program.command_line(["sh", "-c", _ALIVE, "sh", token])
-    ssh = ["ssh", *ours, *options, "-T", "-S", str(control).replace("%", "%%"), "--", address, words]
+    ssh = ["ssh", *ours, *options, "-T", "-a", "-x", "-S", str(control).replace("%", "%%"), "--", address, words]
     return askpass.command(ssh) if asks else ssh
 
 

@@ -110,6 +110,16 @@ def test_what_the_configuration_says_of_terminals_and_shared_connections_is_no_h
     assert not list(place.keys.glob("shared-*")), "nobody else uses this connection"
 
 
+def test_flags_that_users_give_to_ansibles_ssh_are_no_harm(place: Place, machine: Sshd) -> None:
+    host = place.host(machine.port)
+    flags = f"-C -M -q -S {place.keys}/shared -E {place.keys}/log -fn -A -X -tt"
+    flagged = replace(host, ssh=replace(host.ssh, args=flags))
+    answers(place, flagged)
+    assert not {"shared", "log"} & {each.name for each in place.keys.iterdir()}
+    _, failed = open_all([replace(flagged, ssh=replace(flagged.ssh, user="nobody"))], place.pins)
+    assert failed["node1"].why.startswith("no key was accepted for user nobody")
+
+
 def login_shell(place: Place, start_up: str) -> str:
     """A login shell with this start-up file."""
     shell = place.keys.with_name("shell")

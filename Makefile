@@ -101,7 +101,7 @@ fuzz: everything ## try random examples on the property tests for MINUTES; what 
 
 .PHONY: lint
 lint: everything ## run all linters
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo --no-cache && $(BIN)/yamllint --strict . && $(LINT_PLAYBOOKS) && $(BIN)/shellcheck requirements/install.sh docker/install .ci/run lab/node_files/start-node lab/node_files/link-stand-ins lab/node_files/dmesg && $(BIN)/hadolint docker/Dockerfile
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo --no-cache && $(BIN)/yamllint --strict . && $(LINT_PLAYBOOKS) && $(BIN)/shellcheck requirements/install.sh launcher/ssh/askpass.sh docker/install .ci/run lab/node_files/start-node lab/node_files/link-stand-ins lab/node_files/dmesg && $(BIN)/hadolint docker/Dockerfile
 
 .PHONY: clean
 clean: ## remove what make created here: .venv, caches, fetched data (runs/ is yours and stays)

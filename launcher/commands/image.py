@@ -8,7 +8,7 @@ from pathlib import Path
 from launcher.base.errors import RingmasterError
 from launcher.base.terminal import visible
 from launcher.commands import provision
-from launcher.commands.asking import SUDO, VAULT
+from launcher.commands.asking import SSH, SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_cluster
 from launcher.image import record as image_record
 from launcher.image.build import make_image
@@ -38,7 +38,7 @@ def run(options: ImageOptions, *, debug: bool = False) -> int:
         RingmasterError: the request or the inventory is at fault, or the build failed: nothing was recorded.
     """
     wanted = wanted_image(options)
-    inventory = open_cluster(options.inventory, limit=options.limit, ask=options.ask, askable=(SUDO, VAULT))
+    inventory = open_cluster(options.inventory, limit=options.limit, ask=options.ask, askable=(SUDO, SSH, VAULT))
     _refuse_another(inventory)
     first = inventory.hosts[0]
     began = time.monotonic()

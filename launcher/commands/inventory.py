@@ -30,7 +30,7 @@ class Inventory:
 
     def everyone(self) -> tuple[Host, ...]:
         """Return all nodes of the inventory, also those that LIMIT leaves out."""
-        return read(self.path, passwords=self.passwords.vault)
+        return _with_password(read(self.path, passwords=self.passwords.vault), self.passwords.ssh)
 
     def refuse_processes(self) -> None:
         """Refuse nodes that are processes of this machine: they need no preparing, and this machine must not get it.
@@ -47,7 +47,7 @@ class Inventory:
             )
 
 
-def open_inventory(name: str, *, limit: str = "", ask: str = "", askable: Collection[str] = (VAULT,)) -> Inventory:
+def open_inventory(name: str, *, limit: str = "", ask: str = "", askable: Collection[str] = (SSH, VAULT)) -> Inventory:
     """Read the inventory that the user named, else the user's own, else the one that is this machine as a cluster.
 
     Args:
@@ -64,12 +64,24 @@ def open_inventory(name: str, *, limit: str = "", ask: str = "", askable: Collec
     vault = find_passwords(partial(ask_password, VAULT), wanted=VAULT in wanted)
     hosts = read(path, limit=limit, passwords=vault)
     given = {kind: ask_password(kind) for kind in (SSH, SUDO) if kind in wanted}
-    if SSH in given:
-        hosts = tuple(replace(host, ssh=replace(host.ssh, has_password=True)) for host in hosts)
-    return Inventory(path=path, hosts=hosts, passwords=Passwords(vault=vault, **given))
+    return Inventory(
+        path=path,
+        hosts=_with_password(hosts, given.get(SSH, "")),
+        passwords=Passwords(vault=vault, **given),
+    )
 
 
-def open_cluster(name: str, *, limit: str = "", ask: str = "", askable: Collection[str] = (VAULT,)) -> Inventory:
+def _with_password(hosts: tuple[Host, ...], password: str) -> tuple[Host, ...]:
+    """Return the hosts with a password that was typed for all; where the inventory has one, that counts."""
+    if not password:
+        return hosts
+    return tuple(
+        host if host.ssh.has_password else replace(host, ssh=replace(host.ssh, has_password=True, password=password))
+        for host in hosts
+    )
+
+
+def open_cluster(name: str, *, limit: str = "", ask: str = "", askable: Collection[str] = (SSH, VAULT)) -> Inventory:
     """Open an inventory whose nodes are machines of their own, for a verb that prepares or asks machines.
 
     Raises:

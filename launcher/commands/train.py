@@ -12,7 +12,7 @@ from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError, StoppedEr
 from launcher.base.terminal import visible
 from launcher.base.values import switch
 from launcher.commands import dry_run
-from launcher.commands.asking import SUDO, VAULT
+from launcher.commands.asking import SSH, SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_inventory
 from launcher.commands.options import TrainOptions, arguments_refused, to_request
 from launcher.follow.follower import Follower
@@ -50,7 +50,7 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
     if request.program.script is None and {"-h", "--help"} & set(request.program.arguments):
         print(trainer_config.usage())
         return ExitCode.SUCCEEDED
-    inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask, askable=(VAULT, SUDO))
+    inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask, askable=(SUDO, SSH, VAULT))
     hosts = choose_nodes(inventory.hosts, request.nodes)
     if detach and any(host.runtime == "process" for host in hosts):
         raise RingmasterError(

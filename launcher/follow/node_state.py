@@ -167,6 +167,7 @@ def unended(state: NodeState, *, away: bool) -> list[Unended]:
             heard=rank in state.told_ranks if state.says_told else None,
             state=state.told_ranks[rank].state if rank in state.told_ranks else "",
             away=away,
+            unread=state.node.incomplete,
         )
         for rank in range(plan.first_rank, plan.first_rank + plan.ranks)
         if rank not in seen
@@ -174,7 +175,7 @@ def unended(state: NodeState, *, away: bool) -> list[Unended]:
 
 
 def _explained(state: NodeState) -> list[RankEnd]:
-    agent = state.agent_end
+    agent = _agent_end(state)
     ranks = [*(_judged(state, end) for end in state.ends.values()), *_broken(state)]
     if len(ranks) == state.node.plan.ranks and all(end.exit_code == 0 for end in ranks):
         return ranks  # whatever became of the agent afterwards
@@ -185,11 +186,19 @@ def _explained(state: NodeState) -> list[RankEnd]:
         return ranks
     closed = torchrun_words.closed(state.own_lines)
     killed = [rank for rank in silent if state.node.ranks[rank] not in closed]  # torchrun kills what it can't close
-    if killed and agent.signal is None and not agent.lost:
+    if killed and agent.signal is None and not agent.lost and not agent.unread:
         return ranks if agent.told or state.told_to_go else [*ranks, _killed(state, killed, agent)]
     if any(end.exit_code != 0 and end.stopped_by_us for end in ranks):
         return ranks
     return [*ranks, replace(agent, told_at=state.told_to_go.at) if state.told_to_go else agent]
+
+
+def _agent_end(state: NodeState) -> RankEnd | None:
+    """Return how the agent ended, and whether what explains it may be among the lines that never reached us."""
+    agent = state.agent_end
+    if agent is None or agent.signal is not None or agent.lost:
+        return agent
+    return replace(agent, unread=state.node.incomplete)
 
 
 def _broken(state: NodeState) -> list[RankEnd]:
@@ -213,13 +222,13 @@ def _broken(state: NodeState) -> list[RankEnd]:
 def _judged(state: NodeState, end: RankEnd) -> RankEnd:
     """Return the end of a rank, with `told_at` only if it was told to end by us, by torchrun, or with its node.
 
-    SIGTERM from anybody else is what the rank has died of.
+    SIGTERM from anybody else is what the rank has died of, unless what torchrun did it for may not have reached us.
     """
     if end.stopped_by_us or (end.told_at is None and state.says_told):
         return end
     if state.node.ranks.get(end.rank or 0) in torchrun_words.closed(state.own_lines):
         return replace(end, told_at=end.told_at or end.ended_at)  # an older parent doesn't say that it was told
-    if end.told_at is None or state.told_to_go:
+    if end.told_at is None or state.told_to_go or state.node.incomplete:
         return end
     earlier = any(
         other.exit_code != 0 and other.ended_at <= end.told_at for other in state.ends.values() if other is not end

@@ -30,6 +30,8 @@ class RunningNode(Protocol):
     """The process id of each rank's parent; the follower fills it in as they report."""
     lost: str | None
     """Why the node counts as lost, if it does. The runtime sets it; `events` takes it in."""
+    incomplete: str | None
+    """Why lines that it printed never reach us, if some don't; a report of its ranks may be among them."""
 
     clock_s: float
     """How many seconds the node's clock is ahead of ours."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.base.errors import RingmasterError
 from launcher.inventory.strict_ansible import strict_ansible
-from launcher.inventory.vault import Place, VaultPasswords, loader_with, refuse_locked
+from launcher.inventory.vault import Place, VaultPasswords, is_locked, loader_with, refuse_locked
 
 
 class AnsibleInventory:
@@ -49,11 +49,14 @@ class AnsibleInventory:
         """Return the patterns that Ansible's `limit` consists of."""
         return [str(pattern) for pattern in self._split(limit)]
 
-    def variables(self, name: str) -> tuple[Mapping[str, Any], Callable[[Any], Any]]:
-        """Return a host's variables as the inventory has them, and a function that resolves their templates.
+    def variables(self, name: str) -> tuple[Mapping[str, Any], Callable[[Any], Any], Callable[[Any], Any]]:
+        """Return a host's variables as the inventory has them, and two functions that resolve their templates.
 
-        That function also decrypts. A value that nobody resolves may stay encrypted, without a password for it.
+        Both also decrypt; without a password for it, the first one raises, and the second one returns None. A value
+        that nobody resolves stays encrypted.
         """
+        from ansible.errors import AnsibleError
+
         host = self._inventory.get_host(name)
         variables = self._variables.get_vars(host=host, include_hostvars=False)
         template = self._renderer(variables=variables).template
@@ -65,7 +68,16 @@ class AnsibleInventory:
             self._place.text = ""
             return rendered
 
-        return variables, render
+        def unlock(value: Any) -> Any:
+            try:
+                return render(value)
+            except AnsibleError as error:
+                if not is_locked(str(error)):
+                    raise
+                self._place.text = ""
+                return None
+
+        return variables, render, unlock
 
 
 @contextmanager

@@ -78,7 +78,13 @@ def _hosts(path: Path, limit: str, passwords: VaultPasswords) -> tuple[Host, ...
         return tuple(host for host in hosts if host.name in chosen)
 
 
-def _host(path: Path, name: str, variables: Mapping[str, Any], render: Callable[[Any], Any]) -> Host:
+def _host(
+    path: Path,
+    name: str,
+    variables: Mapping[str, Any],
+    render: Callable[[Any], Any],
+    unlock: Callable[[Any], Any],
+) -> Host:
     ours = {key: value for key, value in variables.items() if key.startswith(_PREFIX)}
     settings = {key.removeprefix(_PREFIX): _plain(render(value)) for key, value in ours.items()}
     if not _NAME.fullmatch(name):
@@ -89,7 +95,7 @@ def _host(path: Path, name: str, variables: Mapping[str, Any], render: Callable[
     if problem:
         raise RingmasterError(f"{path}: {name}: {problem}")
     try:
-        ssh = from_variables(variables, render)
+        ssh = from_variables(variables, render, unlock)
     except ValueError as error:
         raise RingmasterError(f"{path}: {name}: {error}") from error
     address = str(render(variables.get("ansible_host", name)))

@@ -1,11 +1,21 @@
 """How one host of the inventory is reached: Ansible's connection variables, and the ssh options they stand for."""
 
+import getopt
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+_FLAGS = "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:P:Q:R:S:TVw:W:XYy"
+"""Those of ssh, in getopt's form: with a colon where a value follows."""
+_CLASHING = frozenset(
+    {
+        *("-M", "-S"),  # share a connection: ours is held for one job; a second -M makes ssh ask before each use of it
+        *("-q", "-E", "-y"),  # keep ssh's words from us, which say why a node refuses us
+        *("-f", "-n"),  # take the input away: with its end, the connection would end at once
+    }
+)
 _SSH = frozenset({"ssh", "smart", "ansible.builtin.ssh"})
 _NAMES = {
     "connection": ("ansible_connection",),
@@ -32,34 +42,56 @@ class SshOptions:
     common_args: str = ""
     extra_args: str | None = None
     has_password: bool = False
-    """Whether Ansible logs in with a password; the password itself is not kept."""
+    """Whether there is a password to log in with."""
+    password: str = field(default="", repr=False)
+    """It; empty also where no password for its encryption is known."""
 
     def options(self, extra_args: str) -> tuple[str, ...]:
         """Return the options that Ansible gives to ssh, in Ansible's order: ssh takes the first value of each.
 
+        Flags that our own use of ssh can't do with are left out; Ansible's ssh still gets them.
+
         Args:
             extra_args: takes the place of `ansible_ssh_extra_args` where the inventory doesn't set it.
         """
-        words = shlex.split(self.args)
+        words = []
         if self.port is not None:
             words += ["-o", f"Port={self.port}"]
         if self.key_file:
             words += ["-o", f'IdentityFile="{Path(self.key_file).expanduser()}"']
         if self.user:
             words += ["-o", f'User="{self.user}"']
-        return (*words, *shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
+        more = (*shlex.split(self.common_args), *shlex.split(self.extra_args or extra_args))
+        return tuple(_without_clashes([*shlex.split(self.args), *words, *more]))
 
 
-def from_variables(variables: Mapping[str, Any], render: Callable[[Any], Any]) -> SshOptions:
-    """Return the options that a host's connection variables stand for; `render` resolves their templates.
+def _without_clashes(words: list[str]) -> list[str]:
+    """Return ssh's words without the flags that clash with ours, which stand before them and can't overrule a flag."""
+    try:
+        flags, rest = getopt.getopt(words, _FLAGS)
+    except getopt.GetoptError:
+        return words  # ssh says what is wrong
+    kept = [(flag, value) for flag, value in flags if flag not in _CLASHING]
+    return [word for flag, value in kept for word in ((flag, value) if f"{flag[1]}:" in _FLAGS else (flag,))] + rest
+
+
+def from_variables(
+    variables: Mapping[str, Any], render: Callable[[Any], Any], unlock: Callable[[Any], Any]
+) -> SshOptions:
+    """Return the options that a host's connection variables stand for.
+
+    Args:
+        render: resolves their templates.
+        unlock: does so too, and returns None for what stays encrypted.
 
     Raises:
         ValueError: a value can't be right; the message names the variable.
     """
 
-    def text(name: str) -> str:
+    def text(name: str, read: Callable[[Any], Any] = render) -> str:
         value = next((variables[each] for each in _NAMES[name] if variables.get(each) is not None), None)
-        return "" if value is None else str(render(value))
+        content = None if value is None else read(value)
+        return "" if content is None else str(content)
 
     for name in ("args", "common_args", "extra_args"):
         try:
@@ -78,6 +110,7 @@ def from_variables(variables: Mapping[str, Any], render: Callable[[Any], Any]) -
         common_args=text("common_args"),
         extra_args=text("extra_args") or None,
         has_password=any(_is_given(variables.get(each)) for each in _NAMES["password"]),
+        password=text("password", unlock),
     )
 
 

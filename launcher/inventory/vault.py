@@ -12,7 +12,6 @@ from launcher.inventory.strict_ansible import strict_ansible
 _PROMPTS = ("prompt", "prompt_ask_vault_pass")
 """What stands for a file where Ansible asks for the password instead."""
 _LOCKED = re.compile(r"no vault secrets|vault password must be specified")
-"""Ansible's words where a password is missing, or none of them fits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +123,18 @@ def loader_with(passwords: VaultPasswords, place: Place) -> Any:
     return loader
 
 
+def is_locked(ansible_says: str) -> bool:
+    """Return whether Ansible says that a password is missing, or none of them fits."""
+    return _LOCKED.search(ansible_says) is not None
+
+
 def refuse_locked(where: str, ansible_says: str, passwords: VaultPasswords) -> None:
     """Say how to give a Vault password, if that is what Ansible lacked.
 
     Raises:
         RingmasterError: it was.
     """
-    if not _LOCKED.search(ansible_says):
+    if not is_locked(ansible_says):
         return
     unread = "".join(f"; {problem.rstrip('.')}" for problem in passwords.problems)
     if not passwords.all:

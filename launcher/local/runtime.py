@@ -31,6 +31,7 @@ class ProcessNode:
         self.plan = plan
         self.ranks: dict[int, int] = {}
         self.lost: str | None = None  # never: a process of this machine can't be lost
+        self.incomplete: str | None = None  # never: its output comes through a pipe
         self.clock_s = 0.0
         self._port = port
         self._process = process

@@ -12,15 +12,16 @@ connection does.
 - have OWN HASH: reports whether the data is there.
 - want OWN HASH: reads a manifest; checks what an earlier transfer left; reports what is missing of the data.
 - take OWN HASH: reads a manifest, then pieces; completes the data.
-- fetch OWN HASH [TARGET TOP PATIENCE]...: reads a manifest and this source; completes the data by `send` on the first
-  TARGET, over SSH; where that fails it goes on by the next. If a TARGET is empty, it is this node.
-- send TOP HASH PATIENCE: reads a manifest and a list of what is wanted of the tree at TOP; writes the pieces to
-  standard output. Of a tree that is still arriving there it sends what comes; it waits PATIENCE seconds for that to
-  begin.
+- fetch OWN HASH [TARGET TOP PATIENCE]...: reads a manifest and the command that starts `send`, in a form that no login
+  shell changes; completes the data by it on the first TARGET, over SSH; where that fails it goes on by the next. If a
+  TARGET is empty, it is this node.
+- send: reads where the tree is, its hash, and a patience in seconds; then a manifest and a list of what is wanted of
+  it; writes the pieces to standard output. Of a tree that is still arriving there it sends what comes; it waits that
+  long for it to begin. All of it is read, so that one command serves every source.
 - adopt OWN HASH TARGET OWNER: moves the data into the empty folder TARGET, as its owner's, who may change it.
 
-A block (manifest, list) is its length in digits, a newline, its bytes. A blob is `sha256 size`, a newline, its bytes. A
-piece is `index offset length`, a newline, its bytes; `end` follows the last. Names of files are bytes.
+A block (manifest, list, command) is its length in digits, a newline, its bytes. A blob is `sha256 size`, a newline, its
+bytes. A piece is `index offset length`, a newline, its bytes; `end` follows the last. Names of files are bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 import stat
 import subprocess
@@ -341,17 +341,17 @@ def fetch(own: bytes, tree_hash: str, sources: list[str], stream: IO[bytes]) -> 
     Raises:
         SourceError: no node can be reached and has the data.
     """
-    manifest, program = read_block(stream), read_block(stream)
+    manifest, sending = read_block(stream), read_block(stream).decode()
     entries = _checked(manifest, tree_hash)
     with _part(own, tree_hash) as part:
         if part is not None:
             done: set[int] = set()
             for place in range(0, len(sources), 3):
                 target, top, patience = sources[place : place + 3]
-                words = ["-IS", "-c", program.decode(), "send", top, tree_hash, patience]
-                over_ssh = [*_SSH, "--", target, shlex.join(["python3", *words])]
+                command = [*_SSH, "--", target, sending] if target else ["/bin/sh", "-c", sending]
+                asked = block(json.dumps([top, tree_hash, float(patience)]).encode()) + block(manifest)
                 try:
-                    _fetch_rest(over_ssh if target else [sys.executable, *words], manifest, part, entries, done)
+                    _fetch_rest(command, asked, part, entries, done)
                     break
                 except SourceError as error:
                     if place + 3 >= len(sources):
@@ -361,11 +361,15 @@ def fetch(own: bytes, tree_hash: str, sources: list[str], stream: IO[bytes]) -> 
     say(complete=True)
 
 
-def _fetch_rest(command: list[str], manifest: bytes, part: bytes, entries: tuple[Entry, ...], done: set[int]) -> None:
-    """Receive from the command what is missing but for the files `done`; note there which have arrived."""
+def _fetch_rest(command: list[str], asked: bytes, part: bytes, entries: tuple[Entry, ...], done: set[int]) -> None:
+    """Receive from the command what is missing but for the files `done`; note there which have arrived.
+
+    Args:
+        asked: what the command reads before the list of what is wanted.
+    """
     wanted = _wanted(part, entries, done)
     pace = Pace("fetched", sum(entries[index].size - offset for index, offset in wanted))
-    with _sender(command, block(manifest) + block(json.dumps(wanted).encode())) as sender:
+    with _sender(command, asked + block(json.dumps(wanted).encode())) as sender:
         _receive(sender, part, entries, pace, done)
 
 
@@ -397,10 +401,11 @@ def _sender(command: list[str], request: bytes) -> Iterator[IO[bytes]]:
                 process.stdin.close()
 
 
-def send(top: bytes, tree_hash: str, patience_s: float, stream: IO[bytes]) -> None:
-    """Write the wanted pieces of the tree at `top` to standard output, as far as it is there, and as it arrives."""
+def send(stream: IO[bytes]) -> None:
+    """Write the wanted pieces of a tree to standard output, as far as it is there, and as it arrives."""
+    top, tree_hash, patience_s = json.loads(read_block(stream))
     entries = _checked(read_block(stream), tree_hash)
-    growing = _Growing(top, patience_s)
+    growing = _Growing(os.fsencode(top), patience_s)
     for index, offset in json.loads(read_block(stream)):
         sys.stdout.buffer.write(b"%d %d %d\n" % (index, offset, entries[index].size - offset))
         for data in growing.read(entries[index], offset):
@@ -621,14 +626,14 @@ def main(words: list[str]) -> None:
     """Run the verb in `words`."""
     os.umask(0o077)
     stream = sys.stdin.buffer
-    verb, folder, *rest = words
+    verb, folder, *rest = (*words, "") if len(words) == 1 else words
     try:
         if verb == "make":
             make(os.fsencode(folder), os.fsencode(rest[0]), rest[1], stream)
         elif verb == "fetch":
             fetch(os.fsencode(folder), rest[0], rest[1:], stream)
         elif verb == "send":
-            send(os.fsencode(folder), rest[0], float(rest[1]), stream)
+            send(stream)
         elif verb == "adopt":
             adopt(os.fsencode(folder), rest[0], os.fsencode(rest[1]), rest[2])
         elif verb == "have":

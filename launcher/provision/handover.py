@@ -6,11 +6,11 @@ paths: of `/dev/fd/7` nothing that can be opened would be left.)
 """
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from launcher.base.password_pipe import PasswordPipe
 from launcher.inventory.passwords import Passwords
 
 
@@ -23,14 +23,11 @@ def handed_over(environment: Mapping[str, str], passwords: Passwords, folder: Pa
     Args:
         folder: where the pipes are made; nobody else may have access to it.
     """
-    waiting: dict[Path, threading.Thread] = {}
+    waiting: list[PasswordPipe] = []
 
     def pipe(password: bytes) -> str:
-        path = folder / f"password-{len(waiting)}"
-        os.mkfifo(path, 0o600)
-        waiting[path] = threading.Thread(target=_give, args=(path, password), daemon=True)
-        waiting[path].start()
-        return str(path)
+        waiting.append(PasswordPipe(folder / f"password-{len(waiting)}", password))
+        return str(waiting[-1].path)
 
     vault = passwords.vault
     changed = {**environment, "ANSIBLE_ASK_VAULT_PASS": "0"}
@@ -50,24 +47,5 @@ def handed_over(environment: Mapping[str, str], passwords: Passwords, folder: Pa
             changed |= {"ANSIBLE_CONNECTION_PASSWORD_FILE": pipe(os.fsencode(passwords.ssh)), "ANSIBLE_ASK_PASS": "0"}
         yield changed
     finally:
-        for path, writer in waiting.items():
-            _take_back(path, writer)
-
-
-def _give(path: Path, password: bytes) -> None:
-    """Wait for the pipe's reader, and write."""
-    with suppress(OSError), path.open("wb") as file:
-        file.write(password + b"\n")
-
-
-def _take_back(path: Path, writer: threading.Thread) -> None:
-    """Read what nobody has read, so that the writer ends."""
-    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        while writer.is_alive():
-            with suppress(BlockingIOError):
-                os.read(reading, 1 << 16)
-            writer.join(0.01)
-    finally:
-        os.close(reading)
-    path.unlink()
+        for each in waiting:
+            each.take_back()

@@ -1,5 +1,6 @@
 """Opens one connection to a node: OpenSSH logs in, and channels are opened over its connection."""
 
+import os
 import re
 import shutil
 import tempfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import paramiko
 
+from launcher.base.password_pipe import PasswordPipe
 from launcher.inventory.hosts import Host
 from launcher.ssh import known_hosts, mux, refusals
 from launcher.ssh.connection import Remote
@@ -33,12 +35,18 @@ def dial(host: Host, pins: Path, over: threading.Event | None = None) -> Remote:
     """
     options = host.ssh.options(pinning_options(pins))
     folder = _private_folder()
+    pipe: PasswordPipe | None = None
     try:
-        master = Master(host.address, options, folder / "s", _PATIENCE)
+        if host.ssh.password:
+            pipe = PasswordPipe(folder / "p", os.fsencode(host.ssh.password))
+        master = Master(host.address, options, folder / "s", _PATIENCE, pipe.path if pipe else None)
         try:
             end = master.wait_ready(LIMIT_S, over or threading.Event())
             if end is not None:
-                raise RefusedError(_refusal(host, options, pins, judge(end)))
+                refusal = _refusal(host, options, pins, judge(end))
+                raise RefusedError(_of_password(refusal, host, asked=pipe is not None and pipe.was_read))
+            if master.preamble:  # it would stand before the output of every program, and break the transfer of files
+                raise RefusedError(refusals.talkative(master.preamble))
             transport = mux.connect(folder / "s", host.name)
         except (OSError, EOFError, paramiko.SSHException) as error:
             master.end()
@@ -47,8 +55,17 @@ def dial(host: Host, pins: Path, over: threading.Event | None = None) -> Remote:
             master.end()
             raise
     finally:
+        if pipe is not None:
+            pipe.take_back()
         shutil.rmtree(folder, ignore_errors=True)  # the way to the connection: nobody else needs to find it
     return Remote(host, transport, master)
+
+
+def _of_password(refusal: Refusal, host: Host, *, asked: bool) -> Refusal:
+    """Return the refusal with what became of the node's password, where there is one and no key was accepted."""
+    if asked:
+        return refusals.wrong_password(refusal)
+    return refusals.locked_password(refusal) if host.ssh.has_password and not host.ssh.password else refusal
 
 
 def _private_folder() -> Path:

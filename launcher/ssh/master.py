@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from launcher.base.parallel import Done
-from launcher.ssh import program
+from launcher.ssh import askpass, program
 from launcher.ssh.reachability import STRICT_OPTIONS
 
 _TICK_S = 0.1
@@ -45,20 +45,25 @@ class Patience:
         return f"no sign of life for {self.every_s * self.times} s"
 
 
-def command(address: str, options: Sequence[str], control: Path, token: str, patience: Patience) -> list[str]:
+def command(
+    address: str, options: Sequence[str], control: Path, token: str, patience: Patience, *, asks: bool = False
+) -> list[str]:
     """Return the ssh command that logs in, says `token`, and listens at `control`.
 
     Args:
+        asks: whether it may ask for the node's password.
         options: those with which Ansible would call ssh. Of each option ssh takes the first value that it reads, and of
             each flag the last, so ours come on both sides of these.
     """
-    ours = [*STRICT_OPTIONS, "-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "RemoteCommand=none"]
+    ours = [*(askpass.OPTIONS if asks else ()), *STRICT_OPTIONS]
+    ours += ["-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "RemoteCommand=none"]
     ours += ["-o", "PermitLocalCommand=no", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "Tunnel=no"]
     ours += ["-o", f"ServerAliveInterval={patience.every_s}", "-o", f"ServerAliveCountMax={patience.times}"]
     if _version() >= (8, 7):  # older ones have these neither here nor in their configuration
         ours += ["-o", "SessionType=default", "-o", "ForkAfterAuthentication=no", "-o", "StdinNull=no"]
     words = program.command_line(["sh", "-c", _ALIVE, "sh", token])
-    return ["ssh", *ours, *options, "-T", "-S", str(control).replace("%", "%%"), "--", address, words]
+    ssh = ["ssh", *ours, *options, "-T", "-a", "-x", "-S", str(control).replace("%", "%%"), "--", address, words]
+    return askpass.command(ssh) if asks else ssh
 
 
 @cache
@@ -71,20 +76,27 @@ def _version() -> tuple[int, int]:
 class Master:
     """A running ssh."""
 
-    def __init__(self, address: str, options: Sequence[str], control: Path, patience: Patience) -> None:
+    def __init__(
+        self, address: str, options: Sequence[str], control: Path, patience: Patience, pipe: Path | None = None
+    ) -> None:
+        """Args:
+        pipe: from which the node's password can be read; None: nothing may be asked for.
+        """
         self.port = 22
         """The port of the node's sshd, as the node itself sees it."""
         self._patience = patience
         self._token = f"ringmaster-{secrets.token_hex(8)}"
         # In a session of its own: Ctrl-C in the terminal is meant for us, who may still need the connection.
         self._process = subprocess.Popen(
-            command(address, options, control, self._token, patience),
+            command(address, options, control, self._token, patience, asks=pipe is not None),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**os.environ, "LC_ALL": "C", **(askpass.environment(pipe) if pipe else {})},
             start_new_session=True,
         )
+        self.preamble = ""
+        """What the node's shell printed before the program ran."""
         self._said = b""
         """Its last words, since the login if there was one."""
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -108,10 +120,11 @@ class Master:
                 data = os.read(out.fileno(), 1 << 16)
                 if not data:
                     return self._done(_REST_S)
-                heard = (heard + data)[-_MOST_WORDS:]  # a login shell may have said something before
+                heard = (heard + data)[-_MOST_WORDS:]
                 found = re.search(rb"%s(.*)\n" % self._token.encode(), heard)
                 if found:
                     self.port = _port(found[1].decode(errors="replace"))
+                    self.preamble = heard[: found.start()].decode(errors="replace")
                     self._said = b""
                     return None
         return self._done(0.0)

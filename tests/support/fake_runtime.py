@@ -17,6 +17,7 @@ class FakeNode:
         self.plan = plan
         self.ranks: dict[int, int] = {}
         self.lost: str | None = None
+        self.incomplete: str | None = None
         self.clock_s = 0.0
         self.code: int | None = None
         self.memory: str | None = None

@@ -101,6 +101,7 @@ class SimNode:
     """The same, as measured."""
     ranks: dict[int, int] = field(default_factory=dict)
     lost: str | None = None
+    incomplete: str | None = None
     memory: str | None = None
     members: list[SimRank] = field(default_factory=list)
     closing: bool = False

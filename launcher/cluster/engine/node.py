@@ -56,6 +56,8 @@ class DockerNode:
         self.unreachable_since: float | None = None
         self.lost: str | None = None
         """Why the node counts as lost; `DockerRuntime` sets it after asking another node."""
+        self.incomplete: str | None = None
+        """Why the engine can't give its whole log; the user was told."""
         self.gone = False
         """Whether somebody removed its container before it was seen to end."""
         self.clock_s = 0.0
@@ -72,8 +74,8 @@ class DockerNode:
         self._lines = 0
         self._heard_at = time.monotonic()
         self._let_go = threading.Event()
-        self._incomplete = self._strange = False
-        """What the user was told once."""
+        self._strange = False
+        """Whether the user was told that it can't be asked how it is."""
         self._output, self._writing = os.pipe()
         threading.Thread(target=self._follow, daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -230,8 +232,8 @@ class DockerNode:
             yield from cursor.rest(client, self._container_id)
 
     def _tell_incomplete(self, why: str) -> None:
-        if not self._incomplete:
-            self._incomplete = True
+        if self.incomplete is None:
+            self.incomplete = why
             what = f"the engine can't give its whole log ({why}): lines are missing here"
             self.news.append(f"{self.plan.name}: {what}; the job goes on")
 
@@ -315,7 +317,7 @@ def clock_ahead(answer: str, asked_at: float, heard_at: float, *, otherwise: flo
     Args:
         otherwise: returned where `date` doesn't know its clock's time in this form, or not with its fractions.
     """
-    found = re.search(r"^(\d+\.\d+)\s*\Z", answer, re.MULTILINE)  # a login may print something first
+    found = re.fullmatch(r"(\d+\.\d+)\s*", answer)
     return float(found[1]) - (asked_at + heard_at) / 2 if found else otherwise
 
 

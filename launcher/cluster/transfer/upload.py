@@ -20,10 +20,14 @@ from launcher.on_node import tree_store
 from launcher.on_node.tree_store import END, block, piece
 from launcher.ssh.connection import Remote
 from launcher.ssh.pool import on_all
+from launcher.ssh.program import command_line
 
 Say = Callable[[str], None]
 SOURCE = Path(tree_store.__file__).read_text(encoding="utf-8")
 """The program that runs on the nodes."""
+_PYTHON = ("python3", "-IS", "-c")
+SENDING = command_line((*_PYTHON, SOURCE, "send")).encode()
+"""How a node starts it on another one, whose login shell may be any too."""
 _NOT_STARTED = ExitCode.NOT_STARTED
 _PATIENCE_S = 20
 """The node before another one in a chain begins at about the same time; it may have to start Python first."""
@@ -179,7 +183,7 @@ def _bring(
         patience = _PATIENCE_S if source.arriving and place == 0 else 0
         words += ["" if source.name == name else source.address, source.top, str(patience)]
     try:
-        Call(remote, words, say).ask([block(tree.manifest), block(SOURCE.encode())])
+        Call(remote, words, say).ask([block(tree.manifest), block(SENDING)])
     except _SourceError as error:
         return {name: str(error)}
     return {}
@@ -299,7 +303,7 @@ class Call:
             _SourceError: the node can't fetch from the other one.
             RingmasterError: it failed, or `feed` did.
         """
-        words = ("python3", "-IS", "-c", self._program or SOURCE, *self._words)
+        words = (*_PYTHON, self._program or SOURCE, *self._words)
         code = self._remote.stream(words, stdin=stdin, on_output=self._hear)
         if feed is not None and feed.error is not None:
             raise feed.error

@@ -45,6 +45,8 @@ class RankEnd:
     """Where memory ran out, if that is why the rank was killed: `node2 (limit 512 MiB)`."""
     lost: str | None = None
     """Why its node counts as lost. How the rank ended is unknown then."""
+    unread: str | None = None
+    """Of an agent: why what its ranks reported may have been lost on the way. Their ends are unknown then."""
 
     @property
     def told(self) -> bool:
@@ -116,6 +118,8 @@ def weight(end: RankEnd) -> Weight:
 
 def _whose(end: RankEnd) -> Says:
     """Return whose fault the end of a rank says that it is, which nobody had told to end."""
+    if end.unread:
+        return Says.MAYBE_PEER
     if end.signal == "SIGABRT":
         return says_of_abort(end.lines, thrown(end.lines))
     if end.signal or end.lost:
@@ -206,6 +210,9 @@ def describe(end: RankEnd) -> str:
         return f"the node is lost: {end.lost}"
     if end.out_of_memory:
         return f"out of memory on {end.out_of_memory}"
+    if end.unread:
+        missing = f"lines of the node's log are missing ({end.unread})"
+        return f"exited with code {end.exit_code}; what failed there is unknown: {missing}"
     signal = _own_signal(end)
     if signal:
         said = thrown(end.lines) if signal == "SIGABRT" else None

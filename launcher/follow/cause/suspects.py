@@ -42,6 +42,8 @@ class Unended:
     """The kernel's letter for what its program was doing when it was told to end."""
     away: bool = False
     """Whether its node didn't answer any more."""
+    unread: str | None = None
+    """Why what was reported of it may have been lost on the way."""
 
 
 class _Sign(IntEnum):
@@ -124,10 +126,12 @@ def _sign_of_end(end: RankEnd, victims: Sequence[RankEnd]) -> tuple[_Sign, str]:
 def _sign_of_unended(rank: Unended) -> tuple[_Sign, str]:
     if rank.away:
         return _Sign.AWAY, "is on a node that doesn't answer"
-    if not rank.started:
-        return _Sign.NOT_STARTED, "never started"
     if rank.state in ("T", "t"):
         return _Sign.FROZEN, "was frozen (SIGSTOP, or a debugger)"
+    if rank.unread:
+        return _Sign.RUNNING, f"was not seen to end, and lines of its node's log are missing ({rank.unread})"
+    if not rank.started:
+        return _Sign.NOT_STARTED, "never started"
     if rank.heard is False:
         return _Sign.DEAF, "did not react to SIGTERM and had to be killed"
     return _Sign.KILLED, "was still running and did not end on SIGTERM: it had to be killed"

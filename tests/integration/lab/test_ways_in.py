@@ -3,12 +3,15 @@
 import shlex
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from lab.lab import Lab
 from lab.nodes.node import Node
+from launcher.cluster.transfer.data import list_data
+from launcher.cluster.transfer.upload import upload_data
 from launcher.inventory.hosts import Host
 from launcher.inventory.ssh_options import SshOptions
 from launcher.ssh.connection import Remote
@@ -53,29 +56,37 @@ def node(shared_lab: Lab) -> Iterator[Node]:
     node.run(*apt, "purge", "--yes", *sorted(added))
 
 
-@pytest.fixture
-def stranger(node: Node) -> Iterator[Node]:
+@contextmanager
+def account(node: Node) -> Iterator[Node]:
     """The node, with a user of its own who may use the engine and whom nobody can log in as yet."""
     node.run("useradd", "--create-home", "--groups", "docker", "--shell", "/bin/sh", USER)
     node.run("install", "-d", "-m", "700", "-o", USER, f"/home/{USER}/.ssh")
-    yield node
-    node.run("userdel", "--force", "--remove", USER, check=False)
+    try:
+        yield node
+    finally:
+        node.run("userdel", "--force", "--remove", USER, check=False)
 
 
-def let_in(node: Node, line: str) -> None:
-    """Make `line` the user's authorized_keys."""
-    node.run("sh", "-c", f"printf '%s\\n' \"$1\" > /home/{USER}/.ssh/authorized_keys", "sh", line)
+@pytest.fixture
+def stranger(node: Node) -> Iterator[Node]:
+    with account(node):
+        yield node
+
+
+def let_in(node: Node, *lines: str) -> None:
+    """Make `lines` the user's authorized_keys."""
+    node.run("sh", "-c", f"printf '%s\\n' \"$@\" > /home/{USER}/.ssh/authorized_keys", "sh", *lines)
     node.run("chown", USER, f"/home/{USER}/.ssh/authorized_keys")
 
 
 def host(node: Node, lab: Lab, tmp_path: Path, text: str) -> Host:
     """The node under another name, as a configuration file of OpenSSH describes it."""
-    config = tmp_path / "config"
+    config = tmp_path / f"config-of-{node.name}"
     config.write_text(
         f"Host gpu-*\n  HostName {node.address}\n  User {USER}\n  UserKnownHostsFile {lab.place.known_hosts}\n"
         f"  IdentitiesOnly yes\n{text}"
     )
-    return Host(name="node1", address="gpu-1", ssh=SshOptions(common_args=shlex.join(("-F", str(config)))))
+    return Host(name=node.name, address="gpu-1", ssh=SshOptions(common_args=shlex.join(("-F", str(config)))))
 
 
 def works(remote: Remote) -> None:
@@ -96,6 +107,31 @@ def test_any_login_shell(stranger: Node, shared_lab: Lab, tmp_path: Path, shell:
     way = host(stranger, shared_lab, tmp_path, f"  IdentityFile {shared_lab.place.key}\n")
     with connected([way], tmp_path / "pins") as remotes:
         works(remotes["node1"])
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_node_fetches_from_another_whatever_the_login_shell(
+    stranger: Node, shared_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "it's!").write_bytes(LONG.encode())
+    mine, said = Path(f"{shared_lab.place.key}.pub").read_text().strip(), []
+    with account(shared_lab["node2"]) as other:
+        pair = (stranger, other)
+        stranger.run("usermod", "--shell", SHELLS[shell], USER)
+        as_user = ("su", USER, "-s", "/bin/sh", "-c")
+        make = "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519; cat ~/.ssh/id_ed25519.pub"
+        let_in(stranger, mine, other.run(*as_user, make).strip())
+        let_in(other, mine)
+        other.run(*as_user, f"ssh-keyscan -t ed25519 {stranger.address} >~/.ssh/known_hosts")
+        ways = [host(each, shared_lab, tmp_path, f"  IdentityFile {shared_lab.place.key}\n") for each in pair]
+        with connected(ways, tmp_path / "pins") as remotes:
+            tree = list_data(tmp_path / "set", said.append)
+            folders = dict.fromkeys(remotes, f"/home/{USER}/data")
+            path = upload_data(remotes, tree, folders, {each.name: each.address for each in pair}, said.append)
+            assert remotes["node2"].run(["cat", f"/home/{USER}/data/{path}/it's!"]).text == LONG
+    assert not [line for line in said if "can't fetch" in line]
 
 
 def test_a_certificate(stranger: Node, shared_lab: Lab, tmp_path: Path) -> None:

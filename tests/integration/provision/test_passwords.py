@@ -2,10 +2,12 @@
 
 import fcntl
 import os
+import shlex
 import subprocess
 import termios
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 from lab.lab import Lab
 from lab.nodes.node import Node
 from launcher.base.paths import ROOT
+from launcher.inventory.hosts import Host
+from launcher.inventory.ssh_options import SshOptions
+from launcher.ssh.pool import connected, open_all
 from tests.support.terminal import opened
 
 PASSWORD = "Zug-um-Zug-17"
@@ -79,6 +84,17 @@ def test_passwords_that_vault_encrypts(bare_lab: Lab, guarded: Node, tmp_path: P
     done = looked_at(path, tmp_path / "password")
     assert done.returncode == 0, done.stdout
     assert PASSWORD not in refused.stdout + done.stdout
+
+
+def test_a_job_logs_in_with_one_where_no_key_is_accepted(bare_lab: Lab, guarded: Node, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(bare_lab.place.ssh_config.read_text().replace(str(bare_lab.place.key), "/dev/null"))
+    way = SshOptions(common_args=shlex.join(("-F", str(config))), has_password=True, password=PASSWORD)
+    with connected([Host(name=guarded.name, address=guarded.name, ssh=way)], bare_lab.place.known_hosts) as remotes:
+        assert remotes[guarded.name].run(["id", "-un"]).text == f"{USER}\n"
+    wrong = replace(way, password=f"{PASSWORD}?")
+    _, failed = open_all([Host(name=guarded.name, address=guarded.name, ssh=wrong)], bare_lab.place.known_hosts)
+    assert failed[guarded.name].why.startswith(f"neither a key nor the password was accepted for user {USER}; ")
 
 
 class Watch:

@@ -41,6 +41,14 @@ class Sshd(paramiko.ServerInterface):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.transports: list[paramiko.Transport] = []
+        self.password: str | None = None
+        """With which the user may log in too; None: with a key only."""
+        self.asks_by = "password"
+        """The way in which it wants the password; "keyboard-interactive" is PAM's."""
+        self.tried: list[str] = []
+        """The passwords that were tried."""
+        self.banner = ""
+        """What is shown to everybody before the login."""
         self.shell = "/bin/sh"
         """The user's login shell."""
         self.sessions = 1000
@@ -86,8 +94,21 @@ class Sshd(paramiko.ServerInterface):
         fits = username == "ops" and key == self._accepts
         return paramiko.AUTH_SUCCESSFUL if fits else paramiko.AUTH_FAILED
 
+    def check_auth_password(self, username: str, password: str) -> int:
+        self.tried.append(password)
+        return paramiko.AUTH_SUCCESSFUL if password == self.password else paramiko.AUTH_FAILED
+
+    def check_auth_interactive(self, username: str, submethods: str) -> paramiko.InteractiveQuery:
+        return paramiko.InteractiveQuery("", "", ("Password: ", False))
+
+    def check_auth_interactive_response(self, responses: list[str]) -> int:
+        return self.check_auth_password("", responses[0])
+
     def get_allowed_auths(self, username: str) -> str:
-        return "publickey"
+        return "publickey" if self.password is None else f"publickey,{self.asks_by}"
+
+    def get_banner(self) -> tuple[str, str]:
+        return self.banner, "en-US"
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         self.sessions -= 1

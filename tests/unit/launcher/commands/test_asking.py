@@ -86,8 +86,16 @@ def test_each_is_asked_for_once_and_goes_with_the_inventory(asked: list[str], tm
     assert (opened.passwords.sudo, opened.passwords.ssh) == ("geheim", "geheim")
     assert opened.passwords.vault.all == (("default", b"geheim"),)
     assert opened.hosts[0].ssh.has_password, "the first contact must not refuse it"
-    assert opened.everyone() and len(asked) == 3
+    assert [host.ssh.password for host in (*opened.hosts, *opened.everyone())] == ["geheim"] * 2
+    assert len(asked) == 3
     assert "geheim" not in repr(opened)
+
+
+def test_a_node_for_which_the_inventory_has_a_password_keeps_that(asked: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yml"
+    path.write_text("nodes: {hosts: {a: {ansible_password: own}, b: {}}}\n")
+    opened = open_inventory(str(path), ask="ssh")
+    assert asked and [host.ssh.password for host in opened.hosts] == ["own", "geheim"]
 
 
 def test_a_broken_inventory_is_refused_before_anybody_is_asked(asked: list[str]) -> None:

@@ -32,6 +32,23 @@ def test_options_have_ansibles_order(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("args", "kept"),
+    [
+        ("-M -S /run/ours", ()),
+        ("-qM -S/run/ours -o X=1", ("-o", "X=1")),
+        ("-Cqtt -oX=1", ("-C", "-t", "-t", "-o", "X=1")),
+        ("-E /tmp/log -y -fn -v", ("-v",)),
+        ("-o 'ProxyCommand ssh -q -M j' -F '-q'", ("-o", "ProxyCommand ssh -q -M j", "-F", "-q")),
+        ("-? -q", ("-?", "-q")),
+        ("-4 stray -q", ("-4", "stray", "-q")),
+    ],
+)
+def test_flags_that_clash_with_ours_are_left_out(args: str, kept: tuple[str, ...]) -> None:
+    assert SshOptions(args=args).options("-o B=2") == (*kept, "-o", "B=2")
+    assert SshOptions(common_args=args).options("") == kept
+
+
 def test_own_extra_arguments_replace_ours() -> None:
     assert SshOptions(extra_args="-o A=1").options("-o B=2") == ("-o", "A=1")
 
@@ -49,9 +66,11 @@ def test_impossible_values_are_refused(tmp_path: Path, host: str, message: str) 
         read(tmp_path, host)
 
 
-def test_the_password_is_not_kept(tmp_path: Path) -> None:
-    host = read(tmp_path, "{ansible_password: geheim}")
-    assert host.ssh.has_password and "geheim" not in repr(host)
+@pytest.mark.parametrize("value", ["geheim", "'{{ theirs }}', theirs: geheim"])
+def test_the_password_is_shown_by_nothing(tmp_path: Path, value: str) -> None:
+    host = read(tmp_path, f"{{ansible_password: {value}}}")
+    assert (host.ssh.has_password, host.ssh.password) == (True, "geheim")
+    assert "geheim" not in repr(host) and "geheim" not in "".join(host.ssh.options(""))
 
 
 def test_this_machine_is_not_reached_by_ssh() -> None:

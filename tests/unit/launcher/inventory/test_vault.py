@@ -100,10 +100,12 @@ class TestValues:
         path.write_text(f"nodes:\n  hosts:\n    a:\n      ansible_become_password: {secret}      x: {secret}")
         assert [host.name for host in read(path)] == ["a"]
 
-    def test_whether_there_is_a_password_for_ssh_is_seen_without_its_value(self, tmp_path: Path) -> None:
+    def test_a_password_for_ssh_that_stays_encrypted_is_no_error(self, tmp_path: Path) -> None:
         path = tmp_path / "hosts.yml"
         path.write_text(f"nodes:\n  hosts:\n    a:\n      ansible_password: {value('geheim', 'right')}")
-        assert read(path)[0].ssh.has_password
+        for given, password in ((passwords(), ""), (passwords(("x", "no")), ""), (passwords(("x", "right")), "geheim")):
+            ssh = read(path, passwords=given)[0].ssh
+            assert (ssh.has_password, ssh.password) == (True, password)
 
     def test_one_behind_a_template_is_named_by_the_variable_that_needs_it(self, tmp_path: Path) -> None:
         path = tmp_path / "hosts.yml"

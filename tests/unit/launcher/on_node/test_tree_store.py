@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from launcher.cluster.transfer.upload import SENDING
 from launcher.on_node import tree_store
 from launcher.on_node.tree_store import EXECUTABLE, PLAIN, Entry, block, manifest_of, parse
 
@@ -291,15 +293,17 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fetch(tmp_path: Path) -> tuple[int, dict[str, Any]]:
     words = ("fetch", tmp_path / "to", HASH, "node1", tmp_path / "from" / HASH, 0)
-    return node(*words, stdin=block(MANIFEST) + block(SOURCE.encode()))
+    return node(*words, stdin=block(MANIFEST) + block(SENDING))
 
 
-def test_a_node_fetches_from_another(tmp_path: Path, ssh: Path) -> None:
+def test_a_node_fetches_from_another_by_words_that_no_login_shell_changes(tmp_path: Path, ssh: Path) -> None:
+    ssh.write_text(ssh.read_text().replace("exec", f'printf %s "$last" >{tmp_path}/seen\nexec'))
     stream = block(MANIFEST) + b"".join(map(piece, DATA)) + tree_store.END
     node("take", tmp_path / "from", HASH, stdin=stream)
     node("take", tmp_path / "to", HASH, stdin=block(MANIFEST) + piece("set/a")[:2_000_000])
     assert fetch(tmp_path) == (0, {"complete": True})
     assert whole(tmp_path / "to")
+    assert re.fullmatch(r"exec /bin/sh -c '[^'!\\\n]+' sh [A-Za-z0-9+/= ]+", (tmp_path / "seen").read_text())
 
 
 def test_a_node_fetches_from_a_folder_of_its_own_without_ssh(tmp_path: Path) -> None:
@@ -308,7 +312,7 @@ def test_a_node_fetches_from_a_folder_of_its_own_without_ssh(tmp_path: Path) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     words = ("fetch", tmp_path / "to", HASH, "", tmp_path / "earlier", 0)
-    assert node(*words, stdin=block(MANIFEST) + block(SOURCE.encode())) == (0, {"complete": True})
+    assert node(*words, stdin=block(MANIFEST) + block(SENDING)) == (0, {"complete": True})
     assert whole(tmp_path / "to")
 
 
@@ -332,7 +336,7 @@ def until(done: Callable[[], bool]) -> None:
 def test_a_node_fetches_what_still_arrives_at_another_and_goes_on_from_a_third(tmp_path: Path, ssh: Path) -> None:
     """Of three in a chain the one in the middle fails; the last goes on from the first, at the byte that it had."""
     own = {name: tmp_path / name for name in ("first", "middle", "last")}
-    program = block(MANIFEST) + block(SOURCE.encode())
+    program = block(MANIFEST) + block(SENDING)
     with (
         started("take", own["first"], HASH) as first,
         started("fetch", own["middle"], HASH, "a", own["first"] / HASH, 20) as middle,

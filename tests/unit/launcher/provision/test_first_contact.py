@@ -26,7 +26,7 @@ fi
 case $last in
   silent*) echo "ssh: connect to host $last port 22: Connection timed out" >&2; exit 255 ;;
   denied*) echo "ops@$last: Permission denied (publickey)." >&2; exit 255 ;;
-  changed*) echo "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! is SHA256:new." >&2; exit 255 ;;
+  changed*) echo "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @ SHA256:new." >&2; exit 255 ;;
 esac
 grep -q "^$last " "$pins" 2>/dev/null && exit 0
 echo "No ED25519 host key is known for $last and you have requested strict checking." >&2; exit 255

@@ -110,14 +110,49 @@ def test_what_the_configuration_says_of_terminals_and_shared_connections_is_no_h
     assert not list(place.keys.glob("shared-*")), "nobody else uses this connection"
 
 
-def test_a_login_shell_may_talk_first(place: Place, machine: Sshd) -> None:
+def test_flags_that_users_give_to_ansibles_ssh_are_no_harm(place: Place, machine: Sshd) -> None:
+    host = place.host(machine.port)
+    flags = f"-C -M -q -S {place.keys}/shared -E {place.keys}/log -fn -A -X -tt"
+    flagged = replace(host, ssh=replace(host.ssh, args=flags))
+    answers(place, flagged)
+    assert not {"shared", "log"} & {each.name for each in place.keys.iterdir()}
+    _, failed = open_all([replace(flagged, ssh=replace(flagged.ssh, user="nobody"))], place.pins)
+    assert failed["node1"].why.startswith("no key was accepted for user nobody")
+
+
+def login_shell(place: Place, start_up: str) -> str:
+    """A login shell with this start-up file."""
     shell = place.keys.with_name("shell")
-    shell.write_text("#!/bin/sh\necho Welcome; printf 'no line end'; echo Beware >&2\nexec /bin/sh \"$@\"\n")
+    shell.write_text(f'#!/bin/sh\n{start_up}\nexec /bin/sh "$@"\n')
     shell.chmod(0o755)
-    machine.shell = str(shell)
+    return str(shell)
+
+
+def test_a_login_shell_may_talk_to_people(place: Place, machine: Sshd) -> None:
+    machine.shell = login_shell(place, "echo Beware >&2; test -t 1 && echo Welcome")
     with connected([place.host(machine.port)], place.pins) as remotes:
-        assert remotes["node1"].alive
+        assert remotes["node1"].run(["echo", "there"]).out == b"there\n"
         assert remotes["node1"].port == machine.port, "as the node sees it"
+
+
+@pytest.mark.parametrize(
+    ("start_up", "words"), [("echo 'Welcome!'; echo on line 2", "Welcome!"), ("printf 'no end'", "no end")]
+)
+def test_one_that_talks_to_programs_is_refused(place: Place, machine: Sshd, start_up: str, words: str) -> None:
+    """It would stand before the output of every program, and SFTP doesn't work behind it at all."""
+    machine.shell = login_shell(place, start_up)
+    with pytest.raises(RefusedError) as caught:
+        dial.dial(place.host(machine.port), place.pins)
+    refusal = caught.value.refusal
+    assert refusal.state is State.DENIED
+    assert refusal.reason.startswith(f'its login shell prints "{words}" before every program; make its start-up files')
+    until(lambda: not machine.transports[-1].is_active())
+
+
+def test_of_a_long_greeting_the_beginning_is_shown(place: Place, machine: Sshd) -> None:
+    machine.shell = login_shell(place, "seq -s ' ' 100000")
+    _, failed = open_all([place.host(machine.port)], place.pins)
+    assert len(failed["node1"].why) < 200
 
 
 @pytest.mark.parametrize("shell", [name for name in ("bash", "tcsh", "bsd-csh", "fish") if shutil.which(name)])

@@ -3,8 +3,10 @@
 import pytest
 
 from launcher.base.parallel import Done, run_all
-from launcher.ssh.reachability import judge
-from launcher.ssh.refusals import State
+from launcher.ssh.known_hosts import pinning_options
+from launcher.ssh.reachability import judge, try_all
+from launcher.ssh.refusals import State, explain
+from tests.support.cluster.sshd import Place
 
 CHANGED = """\
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
@@ -22,12 +24,20 @@ Host key verification failed."""
         ("Connection timed out during banner exchange", State.DOWN, "timed out"),
         ("ssh: connect to host 10.0.0.1 port 22: Connection refused", State.DOWN, "connection refused"),
         ("ssh: connect to host 10.0.0.1 port 22: No route to host", State.DOWN, "no route"),
+        ("Connection to 10.0.0.1 port 22 timed out", State.DOWN, "timed out"),
+        ("channel 0: open failed: connect failed: Connection refused\nstdio forwarding failed\n"
+         "kex_exchange_identification: Connection closed by remote host", State.DOWN, "connection refused"),
+        ("nc: connect to 10.0.0.1 port 22 (tcp) failed: Connection refused\n"
+         "kex_exchange_identification: Connection closed by remote host", State.DOWN, "connection refused"),
+        ("Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures",
+         State.DENIED, "too many keys"),
         ("ops@10.0.0.1: Permission denied (publickey).", State.DENIED, "no key was accepted for user ops"),
         ("Permission denied, please try again.", State.DENIED, "no key was accepted; see ansible_user"),
         ("no such identity: /k: No such file\nops@h: Permission denied (publickey).", State.DENIED, "user ops"),
         ("Warning: Identity file /k not accessible: No such file or directory.\nops@h: Permission denied (publickey).",
          State.DENIED, "the private key /k is not there"),
-        ("UNPROTECTED PRIVATE KEY FILE!\nops@h: Permission denied (publickey).", State.DENIED, "open to others"),
+        ("@         WARNING: UNPROTECTED PRIVATE KEY FILE!          @\nops@h: Permission denied (publickey).",
+         State.DENIED, "open to others"),
         ("No ED25519 host key is known for 10.0.0.1 and you have requested strict checking.\n"
          "Host key verification failed.", State.UNKNOWN, "its host key is not known"),
         (CHANGED, State.CHANGED, "its host key is not the pinned one"),
@@ -46,6 +56,30 @@ def test_refusals(said: str, state: State, reason: str) -> None:
     answer = judge(Done(code=255, out="", err=said))
     assert answer.state is state
     assert reason in answer.reason and "\n" not in answer.reason
+
+
+BANNER = """\
+Access with permission denied will be reported. Permission denied means Permission denied.
+Sessions are timed out; Connection refused, No route to host, Too many authentication failures: call us.
+Connection closed by policy. WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! REVOKED HOST KEY
+UNPROTECTED PRIVATE KEY FILE! bad permissions, Identity file x not accessible, Host key verification failed.
+Could not resolve hostname x: No host key is known for you. Exceeded MaxStartups, kex_exchange_identification
+"""
+
+
+def test_only_lines_of_sshs_own_count(place: Place) -> None:
+    """What sshd shows before the login is the node's text: `ssh` prints it among its own lines."""
+    machine = place.machine()
+    place.pin(machine.port, machine.key)
+    machine.banner = BANNER
+    host = place.host(machine.port, user="nobody")
+    answer = try_all([host], {host.name: host.ssh.options(pinning_options(place.pins))})[host.name]
+    assert BANNER.splitlines()[0] in answer.stderr
+    assert (answer.state, answer.reason.partition(";")[0]) == (State.DENIED, "no key was accepted for user nobody")
+
+
+def test_a_banner_alone_explains_nothing() -> None:
+    assert explain(BANNER) is None
 
 
 def test_answers_that_are_not_sshs() -> None:

@@ -19,7 +19,7 @@ from ansible.module_utils.ringmaster.image import pull
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record
 from ansible.module_utils.ringmaster.image.prune import forget_old
-from ansible.module_utils.ringmaster.image.registry import arrived, keep_only, moved, start, stop
+from ansible.module_utils.ringmaster.image.registry import arrived, keep_only, moved, problem, start, stop
 from ansible.module_utils.ringmaster.image.space import bytes_missing, room_needed
 
 _LEAST = 1_000_000
@@ -60,7 +60,7 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
         if not pull.begun(offer["name"]):
             pull.begin(offer["name"], parameters["seconds"])
         of = max(_LEAST, bytes_missing(offer["layers"], engine.chains()))
-        if not pull.wait(parameters["patience"]):
+        if not pulled(parameters["patience"]):
             return {"changed": True, "done": False, "bytes": min(arrived(), of), "of": of}
         image = engine.inspect(offer["name"])
         if image is None or image["Id"] not in offer["ids"]:
@@ -78,6 +78,22 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
         "moved": [] if present else moved(),
         "ansible_facts": {"ringmaster_image": describe(parameters["reference"], image)},
     }
+
+
+def pulled(seconds: float) -> bool:
+    """Wait at most so long for the engine's pull; return whether it has ended.
+
+    Raises:
+        ValueError: it failed, or its relay has given up. The engine would ask that again and again, and it doesn't
+            always repeat the relay's reason.
+    """
+    try:
+        ended = pull.wait(seconds)
+    except ValueError as error:
+        raise ValueError(problem() or str(error)) from error
+    if not ended and (reason := problem()):
+        raise ValueError(reason)
+    return ended
 
 
 def unlink() -> dict[str, Any]:

@@ -59,8 +59,13 @@ def stop() -> None:
 
 
 def moved() -> list[str]:
-    """Return a line for each node before this one that failed, in this delivery."""
-    return (read(_MOVED) or "").splitlines()
+    """Return a line for each node before this one that failed, in this delivery; what failed so again has one."""
+    return list(dict.fromkeys((read(_MOVED) or "").splitlines()))
+
+
+def problem() -> str:
+    """Return why the relay has given a blob up, or nothing."""
+    return relay.problem(PORT)
 
 
 def arrived() -> int:

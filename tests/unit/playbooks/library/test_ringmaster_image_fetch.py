@@ -42,6 +42,7 @@ class Units:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.ends: list[bool | str] = []
+        self.problem = ""
 
     def wait(self, _seconds: float) -> bool:
         end = self.ends.pop(0)
@@ -62,6 +63,7 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "find_image", lambda engine, reference: engine.inspect(reference))
     monkeypatch.setattr(module, "record", lambda _manifest, reference, image, _name: FakeEngine().tag(image, reference))
     monkeypatch.setattr(module, "arrived", lambda: 2_000_000)
+    monkeypatch.setattr(module, "problem", lambda: units.problem)
     monkeypatch.setattr(module, "moved", lambda: ["node2: timed out"])
     monkeypatch.setattr(module, "start", lambda _manifest, _user, before: units.seen.append(f"relay {before}"))
     monkeypatch.setattr(module, "stop", lambda: units.seen.append("no relay"))
@@ -107,6 +109,19 @@ def test_another_image_than_the_one_that_was_handed_on_is_refused(units: Units) 
     units.ends = [True]
     with pytest.raises(ValueError, match="the image that arrived is sha256:a"):
         ringmaster_image_fetch.fetch(parameters(offer={**OFFER, "ids": ["sha256:c"]}))
+
+
+@pytest.mark.parametrize("end", [False, "received unexpected HTTP status: 502 Bad Gateway"])
+def test_what_the_relay_says_is_the_reason_and_the_engine_is_not_waited_for(units: Units, end: bool | str) -> None:
+    units.ends, units.problem = [end], "no node of the chain sends it"
+    with pytest.raises(ValueError, match=r"^no node of the chain sends it$"):
+        ringmaster_image_fetch.fetch(parameters())
+
+
+def test_what_the_engine_says_is_the_reason_where_the_relay_works(units: Units) -> None:
+    units.ends = ["no space left on device"]
+    with pytest.raises(ValueError, match=r"^no space left on device$"):
+        ringmaster_image_fetch.fetch(parameters())
 
 
 def test_an_image_that_does_not_fit_is_refused_before_it_is_fetched(units: Units) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.ringmaster.image import relay
-from ansible.module_utils.ringmaster.image.relay import Blob, Chain, Server, SourceError, Store, Tunnel
-from hypothesis import given, settings
+from ansible.module_utils.ringmaster.image.relay import Blob, Chain, LackingError, Server, SourceError, Store, Tunnel
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 CONTENT = bytes(range(256)) * 8
@@ -59,10 +59,17 @@ class SimulatedNode:
             raise SourceError(str(error)) from error
 
 
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blob is given up once all nodes before this one were asked."""
+    monkeypatch.setattr(relay, "GIVE_UP_S", 0)
+
+
 lifetimes = st.none() | st.integers(0, 3 * len(CONTENT))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.usefixtures("no_patience")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=lifetimes, lives=st.lists(lifetimes, min_size=1, max_size=6), data=st.data())
 def test_every_node_has_every_byte_once_or_says_why(
     first: int | None, lives: list[int | None], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -88,7 +95,10 @@ def test_every_node_has_every_byte_once_or_says_why(
             assert node.received == len(CONTENT)
 
 
-def test_a_blob_that_nobody_sends_says_why_and_is_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_patience")
+def test_a_blob_that_nobody_sends_says_why_and_is_not_searched_for_at_each_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries: list[int] = []
 
     def refuse(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
@@ -100,11 +110,79 @@ def test_a_blob_that_nobody_sends_says_why_and_is_asked_for_again(tmp_path: Path
     assert blob is not None
     with pytest.raises(OSError, match=r"as node1: not reached by SSH: Permission denied: run `make provision TAGS=ssh"):
         blob.wait_size()
-    assert len(tries) == relay.ROUNDS
-    assert (tmp_path / "moved").read_text().splitlines() == ["node1: not reached by SSH: Permission denied"] * len(
-        tries
-    )
+    assert tries == [0]
+    assert (tmp_path / "moved").read_text() == "node1: not reached by SSH: Permission denied\n"
+    assert store.get(DIGEST) is blob
+    assert store.problem() == blob.problem
+    monkeypatch.setattr(blob, "_again_at", 0)
     assert store.get(DIGEST) is not blob
+    assert store.problem() == ""
+
+
+def test_a_node_that_lacks_a_blob_has_not_failed(tmp_path: Path) -> None:
+    lacking, asked = [True], []
+
+    def near(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
+        asked.append("near")
+        if lacking[0]:
+            raise LackingError("the registry of this delivery hasn't it")
+        return len(CONTENT), iter([CONTENT[offset:]])
+
+    def far(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
+        asked.append("far")
+        raise LackingError("the registry of this delivery hasn't it")
+
+    chain = Chain([("node2", near), ("node1", far)], pause_s=0, log=str(tmp_path / "moved"))
+    store = Store(str(tmp_path), chain)
+    with running(store) as server:
+        status, _, answer = ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")
+        assert (status, asked) == (404, ["near", "far"])
+        assert b"hasn't it" in answer
+        assert ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")[0] == 404
+        assert (len(asked), store.problem(), relay.problem(server.server_address[1])) == (2, "", "")
+    assert (chain.current, (tmp_path / "moved").exists()) == (0, False)
+    lacking[0] = False
+    blob = Blob(str(tmp_path), DIGEST)
+    blob.fill(chain)
+    assert (blob.problem, asked[-1]) == ("", "near")
+
+
+def test_a_relay_that_nothing_reaches_says_so_to_the_one_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, whether the size is known or not; an engine, which has nowhere else to go, waits."""
+    more = threading.Event()
+
+    def slow() -> Iterator[bytes]:
+        yield CONTENT[:100]
+        more.wait(30)
+        yield CONTENT[100:]
+
+    store = Store(str(tmp_path), Chain([("node1", lambda *_: (len(CONTENT), slow()))]))
+    place = f"{NAME}/blobs/sha256:{DIGEST}"
+    with running(store) as server:
+        blob = store.get(DIGEST)
+        assert blob is not None and next(blob.read(0)) == CONTENT[:100]
+        monkeypatch.setattr(relay, "STALLED_S", 0)
+        status, _, answer = ask(server, "GET", place, **{"Range": "bytes=100-", "Ringmaster-Relay": "1"})
+        assert (status, b"nothing reaches it either" in answer) == (503, True)
+        engine = threading.Thread(target=lambda: heard.append(ask(server, "GET", place, Range="bytes=100-")))
+        heard: list[tuple[int, dict[str, str], bytes]] = []
+        engine.start()
+        assert next(relay_stream(server, place, 99)) == CONTENT[99:100]
+        more.set()
+        engine.join(30)
+    assert [(status, content) for status, _, content in heard] == [(206, CONTENT[100:])]
+
+
+def relay_stream(server: Server, place: str, offset: int) -> Iterator[bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", place, headers={"Range": f"bytes={offset}-", "Ringmaster-Relay": "1"})
+        answer = connection.getresponse()
+        assert answer.status == 206
+        while data := answer.read1():
+            yield data
 
 
 def test_what_an_interrupted_delivery_has_left_is_not_sent_again(tmp_path: Path) -> None:
@@ -258,8 +336,8 @@ def test_a_link_fetches_through_ssh_from_one_that_is_still_receiving(served: Ser
     with running(store) as server:
         assert ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")[2] == CONTENT
         missing = ask(server, "GET", f"{NAME}/blobs/sha256:{'0' * 64}")
-    assert missing[0] == 502
-    assert "as node1: the registry of this delivery hasn't it" in json.loads(missing[2])["errors"][0]["message"]
+    assert missing[0] == 404
+    assert "the registry of this delivery hasn't it" in json.loads(missing[2])["errors"][0]["message"]
 
 
 def test_why_ssh_fails_is_said(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ fetches from the nearest by SSH, and passes it on to its own engine and to the n
 fails it goes on from another one, at the byte that it had. `Search` decides that, and when no node is left to ask.
 
 Everything is named by its SHA-256, manifests too; tags are not kept. FOLDER/blobs has what is whole, and `.part` files
-that the next start goes on with; FOLDER/blobs/moved has a line for each node that failed.
+that the next start goes on with, unless the node was started in between; FOLDER/blobs/moved has a line for each node
+that failed.
 """
 
 from __future__ import annotations
@@ -606,14 +607,31 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Answers)
 
 
+def tidy(blobs: str, boot: str) -> None:
+    """Remove what an earlier relay has left unfinished, and this one can't go on with.
+
+    That is any upload, and a `.part` that was written before the node's last start: a power cut leaves such a file with
+    bytes that were never written, and they would have been handed on, to engines too, when the SHA-256 of the whole
+    shows that. What was written since is as it was written, even by a relay that was killed.
+    """
+    mark, same = os.path.join(blobs, "boot"), False
+    with contextlib.suppress(OSError), open(mark, encoding="ascii") as file:  # none, or that of another user
+        same = file.read() == boot
+    for name in os.listdir(blobs):
+        if name.endswith(".upload") or (not same and (name == "boot" or name.endswith(".part"))):
+            os.unlink(os.path.join(blobs, name))
+    if not same:
+        with open(mark, "x", encoding="ascii") as file:
+            file.write(boot)
+
+
 def main(words: Sequence[str]) -> None:
     """Serve until we are stopped."""
     folder, port, nodes = words[0], int(words[1]), words[2:]
     os.umask(0o077)
     blobs = os.path.join(folder, "blobs")
-    for name in os.listdir(blobs):
-        if name.endswith(".upload"):
-            os.unlink(os.path.join(blobs, name))
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        tidy(blobs, file.read())
     sockets = tempfile.mkdtemp()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # systemd's way to stop it
     try:

@@ -9,6 +9,7 @@ of the same name asks again. `state: unlinked` stops the relay.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from typing import Any
@@ -19,22 +20,28 @@ from ansible.module_utils.ringmaster.image import pull
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record
 from ansible.module_utils.ringmaster.image.prune import forget_old
-from ansible.module_utils.ringmaster.image.registry import arrived, keep_only, moved, problem, start, stop
-from ansible.module_utils.ringmaster.image.space import bytes_missing, room_needed
+from ansible.module_utils.ringmaster.image.registry import FOLDER, arrived, keep_only, moved, problem, start, stop
+from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, room_needed, short_of_room
 
 _LEAST = 1_000_000
 
 
 def check_room(engine: Engine, offer: dict[str, Any]) -> None:
     """Raise ValueError where the image won't fit."""
-    root = engine.root()
-    free = shutil.disk_usage(root).free + arrived()
-    needed = room_needed(offer["layers"], offer["size"], engine.chains())
-    if free < needed:
+    relays, engines = room_needed(offer["layers"], offer["size"], engine.chains())
+    wanted = ((engine.root(), engines), (FOLDER, max(0, relays - arrived())))
+    short = short_of_room([_place(folder, needed) for folder, needed in wanted])
+    if short:
         raise ValueError(
-            f"the image needs {needed / 1e9:.1f} GB in {root} while it arrives, {free / 1e9:.1f} are free: "
-            "free some (`docker system df` shows what images take)"
+            f"while the image arrives it needs {short}: free some (`docker system df` shows what images take)"
         )
+
+
+def _place(folder: str, needed: int) -> Place:
+    parent = folder
+    while not os.path.exists(parent):  # it is made when the relay starts
+        parent = os.path.dirname(parent)
+    return Place(folder, os.stat(parent).st_dev, shutil.disk_usage(parent).free, needed)
 
 
 def link(parameters: dict[str, Any]) -> dict[str, Any]:

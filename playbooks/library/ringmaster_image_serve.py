@@ -16,7 +16,7 @@ from ansible.module_utils.ringmaster.image import pull as pull_unit
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, canonical, describe, find_image
 from ansible.module_utils.ringmaster.image.prune import forget_old
-from ansible.module_utils.ringmaster.image.registry import content_of, keep_only, start, stop
+from ansible.module_utils.ringmaster.image.registry import content_of, keep_only, problem, start, stop
 from ansible.module_utils.ringmaster.image.space import layers_of
 from ansible.module_utils.ringmaster.image.transfer import pull, push
 
@@ -64,7 +64,10 @@ def serve(
     manifest.note(ROLE, "image", name, only_name=nameless)
     engine.tag(image["Id"], name)
     start(manifest, parameters["user"])
-    digest = push(name, home=parameters["home"], seconds=parameters["seconds"])
+    try:
+        digest = push(name, home=parameters["home"], seconds=parameters["seconds"])
+    except ValueError as error:  # the engine doesn't always repeat the relay's reason
+        raise ValueError(f"the engine can't hand the image to its relay: {problem() or error}") from error
     content = content_of(digest)
     layers = layers_of(content, image["RootFS"].get("Layers") or [])
     offer = {

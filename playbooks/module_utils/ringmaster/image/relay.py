@@ -216,7 +216,7 @@ class Blob:
         except (OSError, SourceError) as error:
             self._again_at = time.monotonic() + _HELD_S
             self.lacked = isinstance(error, LackingError)
-            self._tell(problem=str(error))
+            self._tell(problem=disk_problem(error, self.path) if isinstance(error, OSError) else str(error))
 
     def _receive(self, file: Any, chain: Chain) -> str:
         """Receive the rest; return what is wrong with the whole, or nothing.
@@ -287,6 +287,8 @@ class Store:
     def __init__(self, folder: str, chain: Chain | None) -> None:
         self.folder, self.chain = folder, chain
         self._blobs: dict[str, Blob] = {}
+        self.push_problem = ""
+        """Why the last push could not be stored."""
         self._lock = threading.Lock()
 
     def get(self, digest: str) -> Blob | None:
@@ -303,10 +305,10 @@ class Store:
             return blob
 
     def problem(self) -> str:
-        """Return why a blob can't be had, or nothing."""
+        """Return why a blob can't be had or stored, or nothing."""
         with self._lock:
             failed = [blob for blob in self._blobs.values() if blob.failed_for_now() and not blob.lacked]
-        return failed[0].problem if failed else ""
+        return failed[0].problem if failed else self.push_problem
 
 
 class Tunnel:
@@ -389,6 +391,11 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def disk_problem(error: OSError, path: str) -> str:
+    """Return why a file can't be written, with its folder; the file's own name says nothing. Pure."""
+    return f"{error.strerror or error} in {os.path.dirname(path)}"
+
+
 def remedy(source: str, reason: str) -> str:
     """Return what mends it that a node sends nothing. Pure."""
     if "prohibited" in reason:
@@ -430,6 +437,8 @@ class Answers(BaseHTTPRequestHandler):
             self._answer(200, self._store.problem().encode())
         elif found is None or blob is None:
             self._refuse(404, "the registry of this delivery hasn't it")
+        elif blob.problem and (self._offset() or 0) >= blob.have:
+            self._refuse(404 if blob.lacked else 502, blob.problem)
         elif _RELAY in self.headers and blob.stalled() and (self._offset() or 0) >= blob.have:
             self._refuse(503, "nothing reaches it either")
         else:
@@ -460,20 +469,19 @@ class Answers(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         """End an upload, or take a manifest."""
         if _PUT_MANIFEST.fullmatch(self.path) and self._store.chain is None:
-            data = b"".join(self._body())
-            digest = hashlib.sha256(data).hexdigest()
-            part = self._upload(uuid.uuid4().hex)
-            with open(part, "xb") as file:
-                file.write(data)
+            part, wanted = self._upload(uuid.uuid4().hex), None
+            if self._append(part) is None:
+                return
         else:
             name, _ = self._take()
             if not name:
                 return
-            part, wanted = self._upload(name), _UPLOAD.fullmatch(self.path)
-            digest = _digest_of(part)
-            if wanted is None or wanted[2] != digest:
-                self._refuse(400, "what arrived has another SHA-256")
-                return
+            found = _UPLOAD.fullmatch(self.path)
+            part, wanted = self._upload(name), str(found and found[2])
+        digest = _digest_of(part)
+        if wanted not in (None, digest):
+            self._refuse(400, "what arrived has another SHA-256")
+            return
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         os.replace(part, os.path.join(self._store.folder, digest))
@@ -495,10 +503,23 @@ class Answers(BaseHTTPRequestHandler):
         if not path or not os.path.exists(path):
             self._refuse(404, "no such upload")
             return "", 0
-        with open(path, "ab") as file:
-            for data in self._body():
-                file.write(data)
-            return found[1], file.tell()  # type: ignore[index]
+        size = self._append(path)
+        return ("", 0) if size is None else (found[1], size)  # type: ignore[index]
+
+    def _append(self, path: str) -> int | None:
+        """Append the body to a file; return its size now, or None where it can't be stored, which is answered then."""
+        try:
+            with open(path, "ab") as file:
+                for data in self._body():
+                    file.write(data)
+                return file.tell()
+        except ConnectionError:
+            raise
+        except OSError as error:
+            os.unlink(path)  # the engine begins anew, and this would take the room
+            self._store.push_problem = disk_problem(error, path)
+            self._refuse(507, self._store.push_problem)
+            return None
 
     def _body(self) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":

@@ -125,6 +125,16 @@ def test_what_the_engine_says_is_the_reason_where_the_relay_works(units: Units) 
 
 
 def test_an_image_that_does_not_fit_is_refused_before_it_is_fetched(units: Units) -> None:
-    with pytest.raises(ValueError, match=r"needs 1100000\.0 GB in / while it arrives, .* are free: free some"):
+    with pytest.raises(ValueError, match=r"it needs 1100000\.0 GB in /.*, .* are free: free some"):
         ringmaster_image_fetch.link(parameters(offer={**OFFER, "size": 10**15}))
+    assert "pull" not in units.seen
+
+
+def test_room_is_needed_where_it_arrives_too(units: Units, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as it hasn't arrived yet; the folder needn't be there."""
+    folder = str(tmp_path / "not" / "there")
+    monkeypatch.setattr(ringmaster_image_fetch, "FOLDER", folder)
+    large = {**OFFER, "size": 0, "layers": [{"layer": "l", "bytes": 10**15}]}
+    with pytest.raises(ValueError, match=rf"needs 1100000\.0 GB in .*{folder}, .* are free|needs 2200000\.0 GB in"):
+        ringmaster_image_fetch.link(parameters(offer=large))
     assert "pull" not in units.seen

@@ -247,6 +247,35 @@ def test_a_full_disk_is_not_blamed_on_the_chain(tmp_path: Path) -> None:
     assert "No such file" in blob.problem
 
 
+def test_a_full_disk_is_the_reason_here_and_for_the_node_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Blob, "_resume", lambda *_: hashlib.sha256())  # it would read on and on
+    (tmp_path / f"{DIGEST}.part").symlink_to("/dev/full")
+    store = Store(str(tmp_path), Chain([("node1", lambda *_: (len(CONTENT), iter([CONTENT])))]))
+    blob = store.get(DIGEST)
+    assert blob is not None
+    while not blob.problem:
+        time.sleep(0.001)
+    assert store.chain is not None and store.chain.current == 0
+    with running(store) as server:
+        status, _, answer = ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}", **{"Ringmaster-Relay": "1"})
+        assert status == 502
+        assert json.loads(answer)["errors"][0]["message"] == f"No space left on device in {tmp_path}"
+        assert relay.problem(server.server_address[1]) == f"No space left on device in {tmp_path}"
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+def test_a_full_disk_is_the_reason_of_a_push_that_fails(served: Server, tmp_path: Path, method: str) -> None:
+    _, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/")
+    upload = next(tmp_path.iterdir())
+    upload.unlink()
+    upload.symlink_to("/dev/full")
+    assert ask(served, method, f"{headers['Location']}?digest=sha256:{DIGEST}", CONTENT)[0] == 507
+    assert relay.problem(served.server_address[1]) == f"No space left on device in {tmp_path}"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Server]:
     """The first of a chain."""

@@ -47,6 +47,10 @@ _HELD_S = 60.0
 """How long a failure is answered without another search: an engine that asks again does so four times in 50 s."""
 _OPEN_S = 20
 _LONGEST = 10_000
+MANIFEST_BYTES = 4 << 20
+"""Manifests are read into memory; registries refuse larger ones too."""
+_LENGTH, _CHUNK_LENGTH = re.compile("[0-9]{1,13}"), re.compile(b"[0-9A-Fa-f]{1,11}")
+"""Below 18 TB: larger numbers are no layer's."""
 _PLACE = re.compile(r"/v2/[a-z/]+/(blobs|manifests)/sha256:([0-9a-f]{64})")
 _UPLOAD = re.compile(r"/v2/[a-z/]+/blobs/uploads/([0-9a-f]{0,32})(?:\?(?:.*&)?digest=sha256(?::|%3A)([0-9a-f]{64}))?.*")
 _PROBLEM = "/problem"
@@ -75,6 +79,14 @@ Fetch = Callable[[str, int], "tuple[int, Iterator[bytes]]"]
 
 class SourceError(Exception):
     """A node before this one can't send a blob, or not all of it."""
+
+
+class BodyError(Exception):
+    """A body is not as HTTP has it, is too long, or comes at the wrong time. `status` is HTTP's for that."""
+
+    def __init__(self, why: str, status: int = 400) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class LackingError(SourceError):
@@ -231,6 +243,8 @@ class Blob:
             name, fetch = chain.sources[place]
             try:
                 size, pieces = fetch(self.digest, self.have)
+                if self.size not in (None, size):
+                    raise SourceError(f"it says {size} bytes where another node said {self.size}")
                 self._tell(size=size)
                 for data in pieces:
                     file.write(data)
@@ -287,6 +301,7 @@ class Store:
     def __init__(self, folder: str, chain: Chain | None) -> None:
         self.folder, self.chain = folder, chain
         self._blobs: dict[str, Blob] = {}
+        self._written: set[str] = set()
         self.push_problem = ""
         """Why the last push could not be stored."""
         self._lock = threading.Lock()
@@ -303,6 +318,23 @@ class Store:
                     threading.Thread(target=blob.fill, args=(self.chain,), daemon=True).start()
                 self._blobs[digest] = blob
             return blob
+
+    @contextlib.contextmanager
+    def only_writer(self, upload: str) -> Iterator[None]:
+        """Keep others from writing an upload.
+
+        Raises:
+            BodyError: somebody writes it.
+        """
+        with self._lock:
+            if upload in self._written:
+                raise BodyError("somebody else writes this upload", 409)
+            self._written.add(upload)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._written.remove(upload)
 
     def problem(self) -> str:
         """Return why a blob can't be had or stored, or nothing."""
@@ -332,7 +364,10 @@ class Tunnel:
             if answer.status != http.client.PARTIAL_CONTENT:
                 refusal = LackingError if answer.status == http.client.NOT_FOUND else SourceError
                 raise refusal(_message(answer.read(_LONGEST)))
-            return offset + int(answer.headers["Content-Length"]), self._pieces(connection, answer)
+            size = offset + length_of(answer.headers["Content-Length"])
+            return size, self._pieces(connection, answer)
+        except BodyError as error:
+            raise SourceError(str(error)) from error
         except (OSError, http.client.HTTPException) as error:
             raise SourceError(self._why(error)) from error
 
@@ -412,9 +447,26 @@ def _message(body: bytes) -> str:
         return "it sends no blob"
 
 
+def length_of(text: str | None) -> int:
+    """Return a Content-Length in bytes; 0 where there is none. Pure.
+
+    Raises:
+        BodyError: it is no number, or larger than any layer.
+    """
+    if not _LENGTH.fullmatch(text or "0"):
+        raise BodyError(f"no valid Content-Length: {text}")
+    return int(text or 0)
+
+
 def kind_of(content: bytes) -> str:
-    """Return a manifest's media type. Pure."""
+    """Return a manifest's media type. Pure.
+
+    Raises:
+        ValueError: it is no manifest.
+    """
     known = json.loads(content)
+    if not isinstance(known, dict):
+        raise ValueError("no object")
     if known.get("mediaType"):
         return str(known["mediaType"])
     if "manifests" in known:
@@ -462,15 +514,29 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         """Go on with an upload."""
-        name, size = self._take()
-        if name:
-            self._accepted(name, self.path.rpartition("/")[0] + "/", size)
+        with self._writing():
+            name, size = self._take()
+            if name:
+                self._accepted(name, self.path.rpartition("/")[0] + "/", size)
 
     def do_PUT(self) -> None:
         """End an upload, or take a manifest."""
+        with self._writing():
+            self._end_upload()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        found = _UPLOAD.fullmatch(self.path)
+        try:
+            with self._store.only_writer(found[1]) if found else contextlib.nullcontext():
+                yield
+        except BodyError as error:
+            self._refuse(error.status, str(error))
+
+    def _end_upload(self) -> None:
         if _PUT_MANIFEST.fullmatch(self.path) and self._store.chain is None:
             part, wanted = self._upload(uuid.uuid4().hex), None
-            if self._append(part) is None:
+            if self._append(part, MANIFEST_BYTES) is None:
                 return
         else:
             name, _ = self._take()
@@ -506,13 +572,22 @@ class Answers(BaseHTTPRequestHandler):
         size = self._append(path)
         return ("", 0) if size is None else (found[1], size)  # type: ignore[index]
 
-    def _append(self, path: str) -> int | None:
-        """Append the body to a file; return its size now, or None where it can't be stored, which is answered then."""
+    def _append(self, path: str, most: int | None = None) -> int | None:
+        """Append the body to a file; return its size now, or None where it can't be stored, which is answered then.
+
+        Raises:
+            BodyError: the body is no valid one, or longer than `most` bytes; nothing is left of the file.
+        """
         try:
             with open(path, "ab") as file:
                 for data in self._body():
                     file.write(data)
+                    if most is not None and file.tell() > most:
+                        raise BodyError(f"longer than {most} bytes", 413)
                 return file.tell()
+        except BodyError:
+            os.unlink(path)
+            raise
         except ConnectionError:
             raise
         except OSError as error:
@@ -523,10 +598,13 @@ class Answers(BaseHTTPRequestHandler):
 
     def _body(self) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            yield from self._exactly(int(self.headers.get("Content-Length") or 0))
+            yield from self._exactly(length_of(self.headers.get("Content-Length")))
             return
         while True:
-            size = int(self.rfile.readline(100).partition(b";")[0], 16)
+            line = self.rfile.readline(100).partition(b";")[0].strip()
+            if not _CHUNK_LENGTH.fullmatch(line):
+                raise BodyError("no valid length of a chunk")
+            size = int(line, 16)
             yield from self._exactly(size)
             self.rfile.readline(100)
             if not size:
@@ -541,8 +619,13 @@ class Answers(BaseHTTPRequestHandler):
             yield data
 
     def _send(self, blob: Blob, *, manifest: bool) -> None:
-        size, offset = blob.wait_size(), self._offset()
-        kind = kind_of(b"".join(blob.read(0))) if manifest else "application/octet-stream"
+        size, offset, kind = blob.wait_size(), self._offset(), "application/octet-stream"
+        if manifest:
+            try:
+                kind = kind_of(b"".join(blob.read(0)) if size <= MANIFEST_BYTES else b"")
+            except (ValueError, AttributeError):
+                self._refuse(404, "that is no manifest")
+                return
         more = {"Content-Type": kind, "Docker-Content-Digest": f"sha256:{blob.digest}"}
         if offset is None or offset > size:
             status, offset = 200, 0

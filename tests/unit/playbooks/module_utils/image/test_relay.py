@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -335,6 +336,72 @@ def test_a_push_with_other_bytes_than_it_says_is_refused(served: Server) -> None
     _, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/")
     assert ask(served, "PUT", f"{headers['Location']}?digest=sha256:{DIGEST}", b"other")[0] == 400
     assert ask(served, "HEAD", f"{NAME}/blobs/sha256:{DIGEST}")[0] == 404
+
+
+@pytest.mark.parametrize("length", ["-5", "+5", "1e3", "99999999999999", "five"])
+def test_a_length_that_is_none_is_refused(served: Server, tmp_path: Path, length: str) -> None:
+    for method, path in (("PUT", f"{NAME}/manifests/x"), ("PATCH", begun_upload(served))):
+        with socket.create_connection(("127.0.0.1", served.server_address[1]), timeout=10) as connection:
+            connection.sendall(f"{method} {path} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
+            assert b" 400 " in connection.makefile("rb").readline()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("length", ["-5", "x", "", "fffffffffffff"])
+def test_a_length_of_a_chunk_that_is_none_is_refused(served: Server, length: str) -> None:
+    head = f"PATCH {begun_upload(served)} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{length}\r\n"
+    with socket.create_connection(("127.0.0.1", served.server_address[1]), timeout=10) as connection:
+        connection.sendall(head.encode())
+        assert b" 400 " in connection.makefile("rb").readline()
+
+
+def begun_upload(server: Server) -> str:
+    return ask(server, "POST", f"{NAME}/blobs/uploads/")[1]["Location"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Transfer-Encoding": "chunked"}])
+def test_a_manifest_that_would_not_fit_into_memory_is_refused(
+    served: Server, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    content = [b" " * relay.MANIFEST_BYTES, b"{}"]
+    body = iter(content) if headers else b"".join(content)
+    with contextlib.suppress(ConnectionError):  # it may refuse before everything is sent
+        assert ask(served, "PUT", f"{NAME}/manifests/x", body, **headers)[0] == 413
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b" " * (relay.MANIFEST_BYTES + 1) + b"{}", b"\x1f\x8b", b"[]", b'{"config": 1}', b""]
+)
+def test_what_is_no_manifest_is_not_sent_as_one(served: Server, tmp_path: Path, content: bytes) -> None:
+    name = hashlib.sha256(content).hexdigest()
+    (tmp_path / name).write_bytes(content)
+    assert ask(served, "GET", f"{NAME}/manifests/sha256:{name}")[0] == 404
+    assert ask(served, "GET", f"{NAME}/blobs/sha256:{name}")[2] == content
+
+
+def test_an_upload_has_one_writer(served: Server) -> None:
+    place = begun_upload(served)
+    with served.store.only_writer(place.rpartition("/")[2]):
+        assert ask(served, "PATCH", place, b"other")[0] == 409
+        assert ask(served, "PUT", f"{place}?digest=sha256:{DIGEST}", b"other")[0] == 409
+    assert ask(served, "PUT", f"{place}?digest=sha256:{DIGEST}", CONTENT)[0] == 201
+
+
+def test_a_source_with_another_size_is_left(tmp_path: Path) -> None:
+    def short(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
+        return len(CONTENT), iter([CONTENT[:10]])
+
+    def longer(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
+        return 10**12, iter([bytes(10)])
+
+    def right(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
+        return len(CONTENT), iter([CONTENT[offset:]])
+
+    blob = Blob(str(tmp_path), DIGEST)
+    blob.fill(Chain([("node3", short), ("node2", longer), ("node1", right)], log=str(tmp_path / "moved")))
+    assert blob.problem == ""
+    assert "node2: it says 1000000000000 bytes where another node said 2048" in (tmp_path / "moved").read_text()
 
 
 @pytest.mark.parametrize("path", ["/", "/v2/a/blobs/sha256:..%2f..", "/v2/../../etc/passwd", f"{NAME}/tags/list"])

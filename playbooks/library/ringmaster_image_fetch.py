@@ -17,10 +17,22 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.image import pull
+from ansible.module_utils.ringmaster.image.delivery import BusyError
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record
 from ansible.module_utils.ringmaster.image.prune import forget_old
-from ansible.module_utils.ringmaster.image.registry import FOLDER, arrived, keep_only, moved, problem, start, stop
+from ansible.module_utils.ringmaster.image.registry import (
+    FOLDER,
+    arrived,
+    claim,
+    join,
+    keep_only,
+    leave,
+    moved,
+    problem,
+    renew,
+    start,
+)
 from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, room_needed, short_of_room
 
 _LEAST = 1_000_000
@@ -45,19 +57,25 @@ def _place(folder: str, needed: int) -> Place:
 
 
 def link(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Do all of `state: linked`; a delivery of the same image that was interrupted, but goes on here, is joined."""
-    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
-    if find_image(engine, parameters["reference"]) is not None or pull.runs(offer["name"]):
+    """Do all of `state: linked`; a delivery of the same image that goes on here is joined."""
+    engine, offer, own = Engine(), parameters["offer"], parameters["delivery"]
+    if find_image(engine, parameters["reference"]) is not None:
         return {"changed": False}
+    if pull.runs(offer["name"]):
+        join(own, parameters["user"])
+        return {"changed": False}
+    claim(own, parameters["user"], first=False)
+    manifest = Manifest(patience_s=parameters["seconds"])
     pull.stop()
     check_room(engine, offer)
-    start(manifest, parameters["user"], parameters["before"])
+    start(manifest, own, parameters["user"], parameters["before"])
     return {"changed": True}
 
 
 def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: fetched`; an image that another delivery has brought meanwhile is not fetched again."""
     manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
+    renew(parameters["delivery"])
     image = find_image(engine, parameters["reference"])
     present, of = image is not None, 0
     if image is None:
@@ -103,11 +121,11 @@ def pulled(seconds: float) -> bool:
     return ended
 
 
-def unlink() -> dict[str, Any]:
+def unlink(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: unlinked`."""
-    pull.stop()
-    stop()
-    keep_only()
+    if leave(parameters["delivery"]):
+        pull.stop()
+        keep_only()
     return {"changed": False}
 
 
@@ -118,6 +136,8 @@ def main() -> None:
             "state": {"type": "str", "choices": ["linked", "fetched", "unlinked"], "default": "fetched"},
             "reference": {"type": "str", "default": ""},
             "offer": {"type": "dict", "default": {}},
+            # As the filter `new_delivery` made it.
+            "delivery": {"type": "dict", "required": True},
             # The nodes before this one in the chain, the nearest first, by names that `ssh` on this node knows, and the
             # user who may log in there.
             "before": {"type": "list", "elements": "str", "default": []},
@@ -135,11 +155,13 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=state == "fetched")
     try:
-        result = {"linked": link, "fetched": fetch}[state](module.params) if state != "unlinked" else unlink()
+        result = {"linked": link, "fetched": fetch, "unlinked": unlink}[state](module.params)
+    except BusyError as error:
+        module.fail_json(msg=str(error))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = "; ".join([str(error), *moved()])
-        pull.stop()
-        stop()  # the nodes behind this one go on from those before it; what has arrived stays for the next run
+        if leave(module.params["delivery"]):  # the nodes behind this one go on from those before it
+            pull.stop()  # what has arrived stays for the next run
         module.fail_json(
             msg=f"can't fetch the image: {why}. Correct that, then `make provision TAGS=train_image` goes on"
         )

@@ -53,7 +53,7 @@ _LENGTH, _CHUNK_LENGTH = re.compile("[0-9]{1,13}"), re.compile(b"[0-9A-Fa-f]{1,1
 """Below 18 TB: larger numbers are no layer's."""
 _PLACE = re.compile(r"/v2/[a-z/]+/(blobs|manifests)/sha256:([0-9a-f]{64})")
 _UPLOAD = re.compile(r"/v2/[a-z/]+/blobs/uploads/([0-9a-f]{0,32})(?:\?(?:.*&)?digest=sha256(?::|%3A)([0-9a-f]{64}))?.*")
-_PROBLEM = "/problem"
+_STATE = "/state"
 _PUT_MANIFEST = re.compile(r"/v2/[a-z/]+/manifests/[A-Za-z0-9._:-]+")
 _RELAY = "Ringmaster-Relay"
 """A header: another relay asks, who has other nodes to turn to, and not an engine."""
@@ -302,6 +302,7 @@ class Store:
         self.folder, self.chain = folder, chain
         self._blobs: dict[str, Blob] = {}
         self._written: set[str] = set()
+        self.sending = 0
         self.push_problem = ""
         """Why the last push could not be stored."""
         self._lock = threading.Lock()
@@ -318,6 +319,17 @@ class Store:
                     threading.Thread(target=blob.fill, args=(self.chain,), daemon=True).start()
                 self._blobs[digest] = blob
             return blob
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what is being sent."""
+        with self._lock:
+            self.sending += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.sending -= 1
 
     @contextlib.contextmanager
     def only_writer(self, upload: str) -> Iterator[None]:
@@ -485,8 +497,9 @@ class Answers(BaseHTTPRequestHandler):
         blob = self._store.get(found[2]) if found else None
         if self.path == "/v2/":
             self._answer(200, b"{}")
-        elif self.path == _PROBLEM:
-            self._answer(200, self._store.problem().encode())
+        elif self.path == _STATE:
+            state = {"problem": self._store.problem(), "sending": self._store.sending}
+            self._answer(200, json.dumps(state).encode())
         elif found is None or blob is None:
             self._refuse(404, "the registry of this delivery hasn't it")
         elif blob.problem and (self._offset() or 0) >= blob.have:
@@ -635,8 +648,9 @@ class Answers(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         try:
-            for data in blob.read(offset):
-                self.wfile.write(data)
+            with self._store.counted():
+                for data in blob.read(offset):
+                    self.wfile.write(data)
         except OSError:  # the rest can't be had, or nobody wants it: that is seen from the early end
             self.close_connection = True
 
@@ -674,9 +688,16 @@ def answers(port: int) -> bool:
     return _asked(port, "/v2/") is not None
 
 
-def problem(port: int) -> str:
-    """Return why the relay at this port of this node's loopback can't get a blob, or nothing."""
-    return (_asked(port, _PROBLEM) or b"").decode(errors="replace")
+def state(port: int) -> dict[str, Any]:
+    """Return what the relay at this port of this node's loopback says; {} where there is none.
+
+    `problem`: why it can't get or store a blob, or nothing. `sending`: how many blobs it is sending.
+    """
+    try:
+        known = json.loads(_asked(port, _STATE) or b"{}")
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def _asked(port: int, path: str) -> bytes | None:

@@ -7,6 +7,7 @@ import pytest
 import ringmaster_image_fetch
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.image import pull
+from ansible.module_utils.ringmaster.image.delivery import BusyError
 
 ID = "sha256:" + "a" * 64
 OFFER = {
@@ -43,6 +44,12 @@ class Units:
         self.seen: list[str] = []
         self.ends: list[bool | str] = []
         self.problem = ""
+        self.busy = False
+        self.alone = True
+
+    def claim(self) -> None:
+        if self.busy:
+            raise BusyError("somebody has been delivering")
 
     def wait(self, _seconds: float) -> bool:
         end = self.ends.pop(0)
@@ -65,8 +72,14 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "arrived", lambda: 2_000_000)
     monkeypatch.setattr(module, "problem", lambda: units.problem)
     monkeypatch.setattr(module, "moved", lambda: ["node2: timed out"])
-    monkeypatch.setattr(module, "start", lambda _manifest, _user, before: units.seen.append(f"relay {before}"))
-    monkeypatch.setattr(module, "stop", lambda: units.seen.append("no relay"))
+    monkeypatch.setattr(
+        module, "start", lambda _manifest, _delivery, _user, before: units.seen.append(f"relay {before}")
+    )
+    monkeypatch.setattr(module, "claim", lambda *_, **__: units.claim())
+    monkeypatch.setattr(module, "join", lambda *_: units.seen.append("joined"))
+    monkeypatch.setattr(module, "renew", lambda _delivery: None)
+    monkeypatch.setattr(module, "leave", lambda _delivery: units.alone)
+    monkeypatch.setattr(module, "keep_only", lambda: units.seen.append("no blobs"))
     for name, do in (("begin", "pull"), ("stop", "no pull")):
         monkeypatch.setattr(pull, name, lambda *_, do=do: units.seen.append(do))
     monkeypatch.setattr(pull, "runs", lambda _name: False)
@@ -76,7 +89,15 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
 
 
 def parameters(**more: Any) -> dict[str, Any]:
-    known = {"reference": ID, "offer": OFFER, "before": ["node1"], "user": "ops", "seconds": 60, "patience": 8}
+    known = {
+        "reference": ID,
+        "offer": OFFER,
+        "delivery": {"id": "1"},
+        "before": ["node1"],
+        "user": "ops",
+        "seconds": 60,
+        "patience": 8,
+    }
     return {**known, **more}
 
 
@@ -102,7 +123,18 @@ def test_what_is_there_is_not_fetched(units: Units) -> None:
 def test_a_delivery_that_still_goes_on_here_is_joined(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
     assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
+    assert units.seen == ["joined"]
+
+
+def test_another_delivery_is_not_disturbed(units: Units) -> None:
+    units.busy, units.alone = True, False
+    with pytest.raises(BusyError):
+        ringmaster_image_fetch.link(parameters())
+    ringmaster_image_fetch.unlink(parameters())
     assert units.seen == []
+    units.alone = True
+    ringmaster_image_fetch.unlink(parameters())
+    assert units.seen == ["no pull", "no blobs"]
 
 
 def test_another_image_than_the_one_that_was_handed_on_is_refused(units: Units) -> None:

@@ -1,8 +1,9 @@
 """Which delivery works on this node: its mark in the relay's folder, by which a second one finds it.
 
-A delivery is a dict: `id`, `by` (who, on which computer), `since` (Unix time). As a mark it also has `first`, whether
-its chain begins here, and `user`, who runs the relay. The controller asks a link for its progress every few seconds,
-which renews the mark; that of an interrupted delivery gets old.
+A delivery is a dict: `id`, `by` (who, on which computer), `since` (Unix time). As a mark it also has `first` (whether
+its chain begins here), `user` (who runs the relay) and `shared` (whether an earlier delivery used that relay). The
+controller asks a link for its progress every few seconds, which renews the mark; that of an interrupted delivery gets
+old.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def mark_of(path: str) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
-def take(path: str, delivery: dict[str, Any], *, first: bool, user: str) -> None:
+def take(path: str, delivery: dict[str, Any], *, first: bool, user: str, shared: bool = False) -> None:
     """Make the mark this delivery's. Its folder must be there."""
-    mark = {**delivery, "first": first, "user": user}
+    mark = {**delivery, "first": first, "user": user, "shared": shared}
     write(path, json.dumps(mark) + "\n", mode=0o644, uid=os.geteuid(), gid=os.getegid())
 
 

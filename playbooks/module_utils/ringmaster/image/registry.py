@@ -66,7 +66,7 @@ def start(manifest: Manifest, own: dict[str, Any], user: str, before: Sequence[s
         OSError: it doesn't start.
     """
     if not before and _shared(user) and _active() and relay.answers(PORT):
-        delivery.take(_MARK, own, first=True, user=user)
+        delivery.take(_MARK, own, first=True, user=user, shared=True)
         return
     stop()
     if relay.answers(PORT):  # it would get the image, and who knows whose it is
@@ -104,7 +104,7 @@ def leave(own: dict[str, Any]) -> bool:
         return False
     if mark:
         os.unlink(_MARK)
-    if mark.get("first") and _sending():
+    if mark.get("shared") and _sending():
         return False
     stop()
     return True

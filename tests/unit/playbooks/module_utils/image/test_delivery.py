@@ -44,6 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Relay:
     monkeypatch.setattr(registry, "_active", lambda: here.active)
     monkeypatch.setattr(registry, "stop", here.stop)
     monkeypatch.setattr(registry.relay, "state", here.state)
+    monkeypatch.setattr(registry.relay, "answers", lambda _port: True)
     monkeypatch.setattr(registry.time, "sleep", here.sleep)
     return here
 
@@ -86,7 +87,7 @@ def test_two_that_begin_here_share_the_relay_and_the_last_one_stops_it(here: Rel
     with pytest.raises(BusyError):
         here.renewed_at_look = 1
         claim(BOB, first=True, user="another")
-    take(BOB, first=True)
+    registry.start(None, BOB, "ops")  # type: ignore[arg-type]  # it changes nothing
     here.sending = 1
     assert not registry.leave(ANN)
     assert not registry.leave(BOB)  # Ann's nodes still fetch
@@ -94,6 +95,13 @@ def test_two_that_begin_here_share_the_relay_and_the_last_one_stops_it(here: Rel
     assert here.stopped == 0
     assert registry.leave(ANN)
     assert (here.stopped, here.mark.exists()) == (1, False)
+
+
+def test_a_node_that_failed_and_still_fetches_keeps_no_relay_running(here: Relay) -> None:
+    take(ANN, first=True)
+    here.sending = 1
+    assert registry.leave(ANN)
+    assert here.stopped == 1
 
 
 def test_one_that_begins_here_is_not_stopped_by_one_that_passes(here: Relay, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def link(parameters: dict[str, Any]) -> dict[str, Any]:
     engine, offer, own = Engine(), parameters["offer"], parameters["delivery"]
     if find_image(engine, parameters["reference"]) is not None:
         return {"changed": False}
-    if pull.runs(offer["name"]):
+    if pull.runs(offer["name"]) and not problem():
         join(own, parameters["user"])
         return {"changed": False}
     claim(own, parameters["user"], first=False)

@@ -19,9 +19,11 @@ def running(store: Store) -> Iterator[Server]:
     with Server(store, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:  # otherwise a test that fails would never end
+            server.shutdown()
+            thread.join()
 
 
 def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:

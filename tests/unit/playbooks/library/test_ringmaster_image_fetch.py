@@ -126,6 +126,13 @@ def test_a_delivery_that_still_goes_on_here_is_joined(units: Units, monkeypatch:
     assert units.seen == ["joined"]
 
 
+def test_a_delivery_that_has_just_given_up_is_begun_again(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
+    units.problem = "no node of the chain sends it"
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": True}
+    assert units.seen == ["no pull", "relay ['node1']"]
+
+
 def test_another_delivery_is_not_disturbed(units: Units) -> None:
     units.busy, units.alone = True, False
     with pytest.raises(BusyError):

@@ -1,6 +1,10 @@
-"""Decides which image is wanted, which nodes have it, and which hands it on. Pure, except for the record's file."""
+"""Decides which image is wanted, which nodes have it, and which hands it on. Pure, except for two functions."""
 
+import getpass
 import re
+import socket
+import time
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +65,11 @@ def image_problem(reference: object) -> str:
         f"ringmaster_image: '{reference}' names no digest (a tag may be moved): write name@sha256:…, "
         f"as `docker pull {name}` shows it"
     )
+
+
+def new_delivery(_: object = None) -> dict[str, Any]:
+    """Return which delivery this is, for nodes to know it by: `id`, `by` (who, where), `since` (Unix time)."""
+    return {"id": uuid.uuid4().hex, "by": f"{getpass.getuser()} on {socket.gethostname()}", "since": time.time()}
 
 
 def image_plan(hostvars: Mapping[str, Any], names: Iterable[str], reference: str) -> dict[str, Any]:
@@ -133,6 +142,7 @@ class FilterModule:
             "recorded_image": recorded_image,
             "recorded_cuda": recorded_cuda,
             "image_problem": image_problem,
+            "new_delivery": new_delivery,
             "image_plan": image_plan,
             "image_difference": image_difference,
             "image_summary": image_summary,

@@ -9,6 +9,7 @@ of the same name asks again. `state: unlinked` stops the relay.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from typing import Any
@@ -16,41 +17,65 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.image import pull
+from ansible.module_utils.ringmaster.image.delivery import BusyError
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record
 from ansible.module_utils.ringmaster.image.prune import forget_old
-from ansible.module_utils.ringmaster.image.registry import arrived, keep_only, moved, start, stop
-from ansible.module_utils.ringmaster.image.space import bytes_missing, room_needed
+from ansible.module_utils.ringmaster.image.registry import (
+    FOLDER,
+    arrived,
+    claim,
+    join,
+    keep_only,
+    leave,
+    moved,
+    problem,
+    renew,
+    start,
+)
+from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, room_needed, short_of_room
 
 _LEAST = 1_000_000
 
 
 def check_room(engine: Engine, offer: dict[str, Any]) -> None:
     """Raise ValueError where the image won't fit."""
-    root = engine.root()
-    free = shutil.disk_usage(root).free + arrived()
-    needed = room_needed(offer["layers"], offer["size"], engine.chains())
-    if free < needed:
+    relays, engines = room_needed(offer["layers"], offer["size"], engine.chains())
+    wanted = ((engine.root(), engines), (FOLDER, max(0, relays - arrived())))
+    short = short_of_room([_place(folder, needed) for folder, needed in wanted])
+    if short:
         raise ValueError(
-            f"the image needs {needed / 1e9:.1f} GB in {root} while it arrives, {free / 1e9:.1f} are free: "
-            "free some (`docker system df` shows what images take)"
+            f"while the image arrives it needs {short}: free some (`docker system df` shows what images take)"
         )
 
 
+def _place(folder: str, needed: int) -> Place:
+    parent = folder
+    while not os.path.exists(parent):  # it is made when the relay starts
+        parent = os.path.dirname(parent)
+    return Place(folder, os.stat(parent).st_dev, shutil.disk_usage(parent).free, needed)
+
+
 def link(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Do all of `state: linked`; a delivery of the same image that was interrupted, but goes on here, is joined."""
-    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
-    if find_image(engine, parameters["reference"]) is not None or pull.runs(offer["name"]):
+    """Do all of `state: linked`; a delivery of the same image that goes on here is joined."""
+    engine, offer, own = Engine(), parameters["offer"], parameters["delivery"]
+    if find_image(engine, parameters["reference"]) is not None:
         return {"changed": False}
+    if pull.runs(offer["name"]) and not problem():
+        join(own, parameters["user"])
+        return {"changed": False}
+    claim(own, parameters["user"], first=False)
+    manifest = Manifest(patience_s=parameters["seconds"])
     pull.stop()
     check_room(engine, offer)
-    start(manifest, parameters["user"], parameters["before"])
+    start(manifest, own, parameters["user"], parameters["before"])
     return {"changed": True}
 
 
 def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: fetched`; an image that another delivery has brought meanwhile is not fetched again."""
     manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
+    renew(parameters["delivery"])
     image = find_image(engine, parameters["reference"])
     present, of = image is not None, 0
     if image is None:
@@ -60,7 +85,7 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
         if not pull.begun(offer["name"]):
             pull.begin(offer["name"], parameters["seconds"])
         of = max(_LEAST, bytes_missing(offer["layers"], engine.chains()))
-        if not pull.wait(parameters["patience"]):
+        if not pulled(parameters["patience"]):
             return {"changed": True, "done": False, "bytes": min(arrived(), of), "of": of}
         image = engine.inspect(offer["name"])
         if image is None or image["Id"] not in offer["ids"]:
@@ -80,11 +105,27 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def unlink() -> dict[str, Any]:
+def pulled(seconds: float) -> bool:
+    """Wait at most so long for the engine's pull; return whether it has ended.
+
+    Raises:
+        ValueError: it failed, or its relay has given up. The engine would ask that again and again, and it doesn't
+            always repeat the relay's reason.
+    """
+    try:
+        ended = pull.wait(seconds)
+    except ValueError as error:
+        raise ValueError(problem() or str(error)) from error
+    if not ended and (reason := problem()):
+        raise ValueError(reason)
+    return ended
+
+
+def unlink(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: unlinked`."""
-    pull.stop()
-    stop()
-    keep_only()
+    if leave(parameters["delivery"]):
+        pull.stop()
+        keep_only()
     return {"changed": False}
 
 
@@ -95,6 +136,8 @@ def main() -> None:
             "state": {"type": "str", "choices": ["linked", "fetched", "unlinked"], "default": "fetched"},
             "reference": {"type": "str", "default": ""},
             "offer": {"type": "dict", "default": {}},
+            # As the filter `new_delivery` made it.
+            "delivery": {"type": "dict", "required": True},
             # The nodes before this one in the chain, the nearest first, by names that `ssh` on this node knows, and the
             # user who may log in there.
             "before": {"type": "list", "elements": "str", "default": []},
@@ -112,11 +155,13 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=state == "fetched")
     try:
-        result = {"linked": link, "fetched": fetch}[state](module.params) if state != "unlinked" else unlink()
+        result = {"linked": link, "fetched": fetch, "unlinked": unlink}[state](module.params)
+    except BusyError as error:
+        module.fail_json(msg=str(error))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = "; ".join([str(error), *moved()])
-        pull.stop()
-        stop()  # the nodes behind this one go on from those before it; what has arrived stays for the next run
+        if leave(module.params["delivery"]):  # the nodes behind this one go on from those before it
+            pull.stop()  # what has arrived stays for the next run
         module.fail_json(
             msg=f"can't fetch the image: {why}. Correct that, then `make provision TAGS=train_image` goes on"
         )

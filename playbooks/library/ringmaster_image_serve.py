@@ -13,10 +13,19 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.image import pull as pull_unit
+from ansible.module_utils.ringmaster.image.delivery import BusyError
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, canonical, describe, find_image
 from ansible.module_utils.ringmaster.image.prune import forget_old
-from ansible.module_utils.ringmaster.image.registry import content_of, keep_only, start, stop
+from ansible.module_utils.ringmaster.image.registry import (
+    claim,
+    content_of,
+    keep_only,
+    leave,
+    problem,
+    start,
+    stop_left,
+)
 from ansible.module_utils.ringmaster.image.space import layers_of
 from ansible.module_utils.ringmaster.image.transfer import pull, push
 
@@ -63,8 +72,11 @@ def serve(
     nameless = all(one.startswith(REPOSITORY) for one in names)  # ours may be left of an image that was nameless before
     manifest.note(ROLE, "image", name, only_name=nameless)
     engine.tag(image["Id"], name)
-    start(manifest, parameters["user"])
-    digest = push(name, home=parameters["home"], seconds=parameters["seconds"])
+    start(manifest, parameters["delivery"], parameters["user"])
+    try:
+        digest = push(name, home=parameters["home"], seconds=parameters["seconds"])
+    except ValueError as error:  # the engine doesn't always repeat the relay's reason
+        raise ValueError(f"the engine can't hand the image to its relay: {problem() or error}") from error
     content = content_of(digest)
     layers = layers_of(content, image["RootFS"].get("Layers") or [])
     offer = {
@@ -96,6 +108,8 @@ def remedy_of(problem: str, name: str, user: str) -> str:
 
 def served(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: served`."""
+    if parameters["hand_on"]:
+        claim(parameters["delivery"], parameters["user"], first=True)
     manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     image, pulled = obtain(manifest, engine, parameters)
     offer, fresh = serve(manifest, engine, image, parameters) if parameters["hand_on"] else ({}, False)
@@ -110,10 +124,11 @@ def served(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def stopped(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: stopped`; a pull that an interrupted delivery left is stopped too."""
-    pull_unit.stop()
-    stop()
-    if parameters["digest"]:
-        keep_only(parameters["digest"])
+    own = parameters["delivery"]
+    if leave(own) if own else stop_left():
+        pull_unit.stop()
+        if parameters["digest"]:
+            keep_only(parameters["digest"])
     return {"changed": False}
 
 
@@ -125,6 +140,8 @@ def main() -> None:
             "reference": {"type": "str", "default": ""},
             # Whether other nodes need the image from here.
             "hand_on": {"type": "bool", "default": True},
+            # As the filter `new_delivery` made it; without it, `stopped` means an interrupted one.
+            "delivery": {"type": "dict", "default": {}},
             # The SSH user, who runs the relay, and whose logins to registries are used.
             "user": {"type": "str", "required": True},
             "home": {"type": "path", "default": ""},
@@ -133,14 +150,17 @@ def main() -> None:
             "seconds": {"type": "float", "default": 3600},
         },
         supports_check_mode=True,
-        required_if=[("state", "served", ("reference", "home"))],
+        required_if=[("state", "served", ("reference", "home", "delivery"))],
     )
     if module.check_mode:
         module.exit_json(changed=module.params["state"] == "served", offer={})
     try:
         result = served(module.params) if module.params["state"] == "served" else stopped(module.params)
+    except BusyError as error:
+        module.fail_json(msg=str(error))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        stop()
+        if module.params["delivery"]:
+            leave(module.params["delivery"])
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

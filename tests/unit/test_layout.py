@@ -75,6 +75,13 @@ def test_a_program_for_nodes_needs_only_an_old_python(path: Path) -> None:
     assert path.name == "__init__.py" or "\nfrom __future__ import annotations\n" in source
 
 
+@pytest.mark.parametrize("path", sources("playbooks/library", "playbooks/module_utils"), ids=lambda path: path.stem)
+def test_what_ansible_runs_on_nodes_needs_only_an_old_python(path: Path) -> None:
+    source = path.read_text()
+    ast.parse(source, feature_version=OLDEST_PYTHON)
+    assert path.name == "__init__.py" or "\nfrom __future__ import annotations\n" in source
+
+
 def test_a_program_for_nodes_that_needs_more_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     path = tmp_path / "launcher" / "on_node" / "probe.py"

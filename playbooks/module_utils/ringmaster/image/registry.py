@@ -1,4 +1,7 @@
-"""The relay on this node as a unit: started for a delivery, stopped after it, and what it keeps."""
+"""The relay on this node as a unit: started for a delivery, stopped after it, and what it keeps.
+
+Deliveries that begin on this node share its relay. Any other pair would stop each other's: the second is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,64 @@ from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read, write
 from ansible.module_utils.ringmaster.core.manifest import STATE_FOLDER, Manifest
-from ansible.module_utils.ringmaster.image import relay
+from ansible.module_utils.ringmaster.image import delivery, relay
 from ansible.module_utils.ringmaster.image.names import PORT, ROLE, UNIT
 
 FOLDER = STATE_FOLDER + "/registry"
 BLOBS = FOLDER + "/blobs"
 _PROGRAM = FOLDER + "/relay.py"
 _MOVED = BLOBS + "/moved"
+_MARK = FOLDER + "/delivery.json"
 _START_SECONDS = 15
 # The run that started it may vanish: the next run stops it, and without one it ends by itself.
 _LIFE_SECONDS = 4 * 3600
+_LOOK_SECONDS = 1.0
+_LOOKS = 3
+"""How often it must be found idle: between two blobs nothing is sent for a moment."""
 
 
-def start(manifest: Manifest, user: str, before: Sequence[str] = ()) -> None:
-    """Start it as that user, whose SSH reaches the nodes `before` this one in the chain; one that runs is stopped.
+def claim(own: dict[str, Any], user: str, *, first: bool) -> None:
+    """Wait until no other delivery works on this node that this one can't share the relay with.
+
+    Call it before the manifest is locked: a delivery that goes on needs that to say so.
+
+    Raises:
+        BusyError: one goes on.
+    """
+    before, deadline = _renewed(), time.monotonic() + delivery.STALE_S
+    while not _free(own, user, first=first):
+        mark = delivery.mark_of(_MARK)
+        if mark and (_renewed() != before or time.monotonic() > deadline):
+            raise delivery.refusal(mark)
+        time.sleep(_LOOK_SECONDS)
+
+
+def renew(own: dict[str, Any]) -> None:
+    """Say that a delivery goes on here."""
+    delivery.renew(_MARK, own)
+
+
+def join(own: dict[str, Any], user: str) -> None:
+    """Take over the relay of an earlier delivery of the same image, which goes on here as a link."""
+    delivery.take(_MARK, own, first=False, user=user)
+
+
+def start(manifest: Manifest, own: dict[str, Any], user: str, before: Sequence[str] = ()) -> None:
+    """Start it as that user, whose SSH reaches the nodes `before` this one in the chain.
+
+    One that runs is stopped, unless it is the first of a chain, too: then that one is used.
 
     Raises:
         OSError: it doesn't start.
     """
+    if not before and _shared(user) and _active() and relay.answers(PORT):
+        delivery.take(_MARK, own, first=True, user=user, shared=True)
+        return
     stop()
     if relay.answers(PORT):  # it would get the image, and who knows whose it is
         raise OSError(f"another registry has port {PORT}: `ss -ltnp` shows it; stop it, then run this again")
     _prepare(manifest, user)
+    delivery.take(_MARK, own, first=not before, user=user)
     subprocess.run(
         [
             "systemd-run", "--quiet", "--collect", f"--unit={UNIT}", f"--uid={user}",
@@ -58,9 +97,38 @@ def stop() -> None:
     subprocess.run(["systemctl", "stop", UNIT], capture_output=True, timeout=60)
 
 
+def leave(own: dict[str, Any]) -> bool:
+    """Stop it, unless another delivery uses it; return whether it is stopped. Whoever stays stops it at its own end."""
+    mark = delivery.mark_of(_MARK)
+    if mark and mark.get("id") != own["id"]:
+        return False
+    if mark:
+        os.unlink(_MARK)
+    if mark.get("shared") and _sending():
+        return False
+    stop()
+    return True
+
+
+def stop_left() -> bool:
+    """Stop what an interrupted delivery has left; return whether nothing runs. One that goes on is left alone."""
+    mark = delivery.mark_of(_MARK)
+    if mark and (delivery.fresh(_MARK, time.time()) or (mark.get("first") and _sending())):
+        return False
+    if mark:
+        os.unlink(_MARK)
+    stop()
+    return True
+
+
 def moved() -> list[str]:
-    """Return a line for each node before this one that failed, in this delivery."""
-    return (read(_MOVED) or "").splitlines()
+    """Return a line for each node before this one that failed, in this delivery; what failed so again has one."""
+    return list(dict.fromkeys((read(_MOVED) or "").splitlines()))
+
+
+def problem() -> str:
+    """Return why the relay has given a blob up, or nothing."""
+    return str(relay.state(PORT).get("problem") or "")
 
 
 def arrived() -> int:
@@ -95,6 +163,30 @@ def _used(digest: str) -> set[str]:
 
 def _blob(digest: str) -> str:
     return os.path.join(BLOBS, digest.partition(":")[2])
+
+
+def _shared(user: str) -> bool:
+    mark = delivery.mark_of(_MARK)
+    return bool(mark.get("first")) and mark.get("user") == user
+
+
+def _free(own: dict[str, Any], user: str, *, first: bool) -> bool:
+    mark = delivery.mark_of(_MARK)
+    if not mark or mark.get("id") == own["id"] or not _active() or (first and _shared(user)):
+        return True
+    return not delivery.fresh(_MARK, time.time()) and not (mark.get("first") and _sending())
+
+
+def _sending() -> bool:
+    for _ in range(_LOOKS):
+        if relay.state(PORT).get("sending"):
+            return True
+        time.sleep(_LOOK_SECONDS)
+    return False
+
+
+def _renewed() -> int:
+    return os.stat(_MARK).st_mtime_ns if os.path.exists(_MARK) else 0
 
 
 def _active() -> bool:

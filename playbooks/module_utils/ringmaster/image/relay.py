@@ -4,10 +4,11 @@ It runs on a node as `python3 -IS relay.py FOLDER PORT [node...]`. It stands alo
 to be one file, however long: it is copied there. Without nodes it is the first of a chain: the engine there pushes the
 image into it. With nodes (those before this one in the chain, the nearest first) it takes no pushes. What it lacks it
 fetches from the nearest by SSH, and passes it on to its own engine and to the next node as it comes; when that node
-fails it goes on from another one, at the byte that it had.
+fails it goes on from another one, at the byte that it had. `Search` decides that, and when no node is left to ask.
 
 Everything is named by its SHA-256, manifests too; tags are not kept. FOLDER/blobs has what is whole, and `.part` files
-that the next start goes on with; FOLDER/blobs/moved has a line for each node that failed.
+that the next start goes on with, unless the node was started in between; FOLDER/blobs/moved has a line for each node
+that failed.
 """
 
 from __future__ import annotations
@@ -32,16 +33,30 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, Any
 
 CHUNK = 1 << 18
-ROUNDS = 4
-"""How often all nodes before this one must fail, with no byte between, until a blob is given up."""
 _PAUSE_S = 2.0
-_SILENCE_S = 60
-"""Longer than a node needs to notice that the one before it is gone: otherwise all behind it would move on too."""
+SILENCE_S = 45.0
+"""How long a node waits for a byte. It notices in 15 s that the node before it is gone, and needs 10 s for each further
+one that doesn't answer: by then bytes flow again, or else all behind it would move on too."""
+STALLED_S = 35.0
+"""A relay that had no byte for this long says so at once to the one behind it. It is less than SILENCE_S because bytes
+don't stop on all nodes at the same moment."""
+GIVE_UP_S = 60.0
+"""A blob is given up this long after its last byte, once all nodes before this one were asked. Bytes stop on all nodes
+together, so all give up together, however long the chain is."""
+_HELD_S = 60.0
+"""How long a failure is answered without another search: an engine that asks again does so four times in 50 s."""
 _OPEN_S = 20
 _LONGEST = 10_000
+MANIFEST_BYTES = 4 << 20
+"""Manifests are read into memory; registries refuse larger ones too."""
+_LENGTH, _CHUNK_LENGTH = re.compile("[0-9]{1,13}"), re.compile(b"[0-9A-Fa-f]{1,11}")
+"""Below 18 TB: larger numbers are no layer's."""
 _PLACE = re.compile(r"/v2/[a-z/]+/(blobs|manifests)/sha256:([0-9a-f]{64})")
 _UPLOAD = re.compile(r"/v2/[a-z/]+/blobs/uploads/([0-9a-f]{0,32})(?:\?(?:.*&)?digest=sha256(?::|%3A)([0-9a-f]{64}))?.*")
+_STATE = "/state"
 _PUT_MANIFEST = re.compile(r"/v2/[a-z/]+/manifests/[A-Za-z0-9._:-]+")
+_RELAY = "Ringmaster-Relay"
+"""A header: another relay asks, who has other nodes to turn to, and not an engine."""
 _OCI, _DOCKER = "application/vnd.oci.image.", "application/vnd.docker.distribution.manifest."
 # `cat` rather than -N: it ends when our end of its input closes, so a tunnel never outlives the process that opened it.
 _SSH = (
@@ -66,28 +81,77 @@ class SourceError(Exception):
     """A node before this one can't send a blob, or not all of it."""
 
 
+class BodyError(Exception):
+    """A body is not as HTTP has it, is too long, or comes at the wrong time. `status` is HTTP's for that."""
+
+    def __init__(self, why: str, status: int = 400) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class LackingError(SourceError):
+    """A node before this one works, but neither it nor any before it has the blob."""
+
+
+class Search:
+    """Decides for one blob which source is asked next, and when the blob is given up. Pure: it is told the time."""
+
+    def __init__(self, count: int, now: float) -> None:
+        self._count = count
+        self._arrived = now
+        self._lacking: set[int] = set()
+        self._asked: set[int] = set()
+        """In this round."""
+        self._all_asked = False
+
+    def arrived(self, now: float) -> None:
+        """A byte came: whatever failed before it counts no more."""
+        self._arrived, self._all_asked = now, False
+        self._asked.clear()
+        self._lacking.clear()
+
+    def failed(self, place: int, *, lacks: bool = False) -> bool:
+        """Note the failure of a source; return whether a round is over."""
+        self._asked.add(place)
+        if lacks:
+            self._lacking.add(place)
+        if len(self._asked | self._lacking) < self._count:
+            return False
+        self._all_asked = True
+        self._asked.clear()
+        return True
+
+    def following(self, current: int, now: float) -> int | None:
+        """Return the place of the source to ask, `current` or the next one not asked yet; None to give up."""
+        places = [(current + step) % self._count for step in range(self._count)]
+        left = [place for place in places if place not in self._lacking and place not in self._asked]
+        if not left or (self._all_asked and now - self._arrived >= GIVE_UP_S):
+            return None
+        return left[0]
+
+    def nobody_has_it(self) -> bool:
+        return len(self._lacking) == self._count
+
+
 class Chain:
     """The nodes before this one, nearest first. All blobs come from the same one until it fails."""
 
     def __init__(self, sources: Sequence[tuple[str, Fetch]], pause_s: float = _PAUSE_S, log: str = os.devnull) -> None:
         self.sources = list(sources)
-        self._pause_s, self._log = pause_s, log
-        self._at = 0
+        self.pause_s = pause_s
+        """Between two rounds over all of them."""
+        self.current = 0
+        self._log = log
         self._lock = threading.Lock()
 
-    def current(self) -> tuple[str, Fetch]:
-        return self.sources[self._at]
-
-    def failed(self, source: tuple[str, Fetch], why: str) -> None:
+    def failed(self, place: int, why: str) -> None:
         """Go on with the next one, and after the last with the nearest again."""
         with self._lock:
-            if source is not self.sources[self._at]:
+            if place != self.current:
                 return  # another blob has moved on already
             with open(self._log, "a", encoding="utf-8") as log:
-                log.write(f"{source[0]}: {' '.join(why.split())}\n")
-            self._at = (self._at + 1) % len(self.sources)
-            if self._at == 0:
-                time.sleep(self._pause_s)
+                log.write(f"{self.sources[place][0]}: {' '.join(why.split())}\n")
+            self.current = (place + 1) % len(self.sources)
 
 
 class Blob:
@@ -99,7 +163,11 @@ class Blob:
         self.size: int | None = None
         self.have = 0
         self.problem = ""
+        self.lacked = False
+        """Whether the problem is that no node has it."""
         self._changed = threading.Condition()
+        self._arrived = time.monotonic()
+        self._again_at = 0.0
         if os.path.exists(self.path):
             self.size = self.have = os.path.getsize(self.path)
 
@@ -136,44 +204,72 @@ class Blob:
                 offset += len(data)
                 yield data
 
+    def stalled(self) -> bool:
+        """Return whether more is to come, but nothing has for a while."""
+        with self._changed:
+            return self.have != self.size and time.monotonic() - self._arrived >= STALLED_S
+
+    def failed_for_now(self) -> bool:
+        """Return whether it can't be had, and it is too early to try again."""
+        return bool(self.problem) and time.monotonic() < self._again_at
+
     def fill(self, chain: Chain) -> None:
         """Complete the file from the chain; tell readers of each byte, or why no more come."""
         try:
             part = self.path + ".part"
             with open(part, "ab+") as file:
-                self._receive(file, chain)
+                problem = self._receive(file, chain)
                 os.fsync(file.fileno())  # its content is never read again to check it
-            os.replace(part, self.path)
+            if not problem:
+                os.replace(part, self.path)
+                return
+            os.unlink(part)
+            self._tell(problem=problem)  # the next who asks gets it from another node
         except (OSError, SourceError) as error:
-            self._tell(problem=str(error))
+            self._again_at = time.monotonic() + _HELD_S
+            self.lacked = isinstance(error, LackingError)
+            self._tell(problem=disk_problem(error, self.path) if isinstance(error, OSError) else str(error))
 
-    def _receive(self, file: Any, chain: Chain) -> None:
-        digest, failures = self._resume(file), 0
-        while failures < ROUNDS * len(chain.sources):
-            source, before = chain.current(), self.have
+    def _receive(self, file: Any, chain: Chain) -> str:
+        """Receive the rest; return what is wrong with the whole, or nothing.
+
+        Raises:
+            SourceError: no node sends the rest.
+            OSError: it can't be written.
+        """
+        digest, search = self._resume(file), Search(len(chain.sources), time.monotonic())
+        reasons: dict[int, str] = {}
+        while (place := search.following(chain.current, time.monotonic())) is not None:
+            name, fetch = chain.sources[place]
             try:
-                size, pieces = source[1](self.digest, before)
+                size, pieces = fetch(self.digest, self.have)
+                if self.size not in (None, size):
+                    raise SourceError(f"it says {size} bytes where another node said {self.size}")
                 self._tell(size=size)
                 for data in pieces:
                     file.write(data)
                     file.flush()  # readers may have it now
                     digest.update(data)
                     self._tell(more=len(data))
+                    search.arrived(self._arrived)
                 if self.have < size:
                     raise SourceError("the connection ended early")
-                if digest.hexdigest() == self.digest:
-                    return
-                os.unlink(self.path + ".part")
-                chain.failed(source, "what arrived has another SHA-256")
-                raise SourceError(f"what arrived from {source[0]} has another SHA-256")
             except SourceError as error:
-                if self.have == self.size:
-                    raise
-                why = str(error)
-            failures = 0 if self.have > before else failures
-            failures += 1
-            chain.failed(source, why)
-        raise SourceError(f"no node of the chain sends it, as {source[0]}: {why}: {remedy(source[0], why)}")
+                reasons[place], lacks = str(error), isinstance(error, LackingError)
+                if not lacks:
+                    chain.failed(place, reasons[place])
+                if search.failed(place, lacks=lacks):
+                    time.sleep(chain.pause_s)
+                continue
+            if digest.hexdigest() == self.digest:
+                return ""
+            chain.failed(place, "what arrived has another SHA-256")
+            return f"what arrived from {name} has another SHA-256"
+        first = max(reasons)  # all bytes come from the first node: its reason says more than those of the nodes between
+        name, why = chain.sources[first][0], reasons[first]
+        if search.nobody_has_it():
+            raise LackingError(why)
+        raise SourceError(f"no node of the chain sends it, as {name}: {why}: {remedy(name, why)}")
 
     def _resume(self, file: Any) -> Any:
         """Return the hash of what an interrupted delivery has left."""
@@ -188,6 +284,7 @@ class Blob:
         with self._changed:
             self.size = self.size if size is None else size
             self.have += more
+            self._arrived = time.monotonic() if more else self._arrived
             self.problem = problem or self.problem
             self._changed.notify_all()
 
@@ -204,13 +301,17 @@ class Store:
     def __init__(self, folder: str, chain: Chain | None) -> None:
         self.folder, self.chain = folder, chain
         self._blobs: dict[str, Blob] = {}
+        self._written: set[str] = set()
+        self.sending = 0
+        self.push_problem = ""
+        """Why the last push could not be stored."""
         self._lock = threading.Lock()
 
     def get(self, digest: str) -> Blob | None:
-        """Return a blob; one that is missing begins to arrive, if there is a chain. One that failed begins again."""
+        """Return a blob; one that is missing begins to arrive, if there is a chain; a failed one after a while."""
         with self._lock:
             blob = self._blobs.get(digest)
-            if blob is None or blob.problem:
+            if blob is None or (blob.problem and not blob.failed_for_now()):
                 blob = Blob(self.folder, digest)
                 if blob.size is None and self.chain is None:
                     return None
@@ -218,6 +319,40 @@ class Store:
                     threading.Thread(target=blob.fill, args=(self.chain,), daemon=True).start()
                 self._blobs[digest] = blob
             return blob
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what is being sent."""
+        with self._lock:
+            self.sending += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.sending -= 1
+
+    @contextlib.contextmanager
+    def only_writer(self, upload: str) -> Iterator[None]:
+        """Keep others from writing an upload.
+
+        Raises:
+            BodyError: somebody writes it.
+        """
+        with self._lock:
+            if upload in self._written:
+                raise BodyError("somebody else writes this upload", 409)
+            self._written.add(upload)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._written.remove(upload)
+
+    def problem(self) -> str:
+        """Return why a blob can't be had or stored, or nothing."""
+        with self._lock:
+            failed = [blob for blob in self._blobs.values() if blob.failed_for_now() and not blob.lacked]
+        return failed[0].problem if failed else self.push_problem
 
 
 class Tunnel:
@@ -228,17 +363,23 @@ class Tunnel:
         self._lock = threading.Lock()
         self._ssh: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
+        self._refused_at = 0.0
 
     def fetch(self, digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
         """Do as `Fetch` says."""
         try:
             self._open()
             connection = _UnixConnection(self._path)
-            connection.request("GET", f"/v2/x/blobs/sha256:{digest}", headers={"Range": f"bytes={offset}-"})
+            headers = {"Range": f"bytes={offset}-", _RELAY: "1"}
+            connection.request("GET", f"/v2/x/blobs/sha256:{digest}", headers=headers)
             answer = connection.getresponse()
             if answer.status != http.client.PARTIAL_CONTENT:
-                raise SourceError(_message(answer.read(_LONGEST)))
-            return offset + int(answer.headers["Content-Length"]), self._pieces(connection, answer)
+                refusal = LackingError if answer.status == http.client.NOT_FOUND else SourceError
+                raise refusal(_message(answer.read(_LONGEST)))
+            size = offset + length_of(answer.headers["Content-Length"])
+            return size, self._pieces(connection, answer)
+        except BodyError as error:
+            raise SourceError(str(error)) from error
         except (OSError, http.client.HTTPException) as error:
             raise SourceError(self._why(error)) from error
 
@@ -252,9 +393,12 @@ class Tunnel:
                 raise SourceError(self._why(error)) from error
 
     def _open(self) -> None:
+        asked_at = time.monotonic()
         with self._lock:
             if self._ssh is not None and self._ssh.poll() is None:
                 return
+            if self._refused_at > asked_at:
+                raise OSError("no tunnel")  # while we waited, another blob tried: not every blob waits for a dead node
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the tunnel
@@ -267,6 +411,7 @@ class Tunnel:
                 if self._ssh.poll() is not None or time.monotonic() > deadline:
                     self._ssh.kill()
                     self._ssh.wait()
+                    self._refused_at = time.monotonic()
                     raise OSError("no tunnel")
                 time.sleep(0.05)
 
@@ -284,13 +429,18 @@ class Tunnel:
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_SILENCE_S)
+        super().__init__("localhost", timeout=SILENCE_S)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def disk_problem(error: OSError, path: str) -> str:
+    """Return why a file can't be written, with its folder; the file's own name says nothing. Pure."""
+    return f"{error.strerror or error} in {os.path.dirname(path)}"
 
 
 def remedy(source: str, reason: str) -> str:
@@ -309,9 +459,26 @@ def _message(body: bytes) -> str:
         return "it sends no blob"
 
 
+def length_of(text: str | None) -> int:
+    """Return a Content-Length in bytes; 0 where there is none. Pure.
+
+    Raises:
+        BodyError: it is no number, or larger than any layer.
+    """
+    if not _LENGTH.fullmatch(text or "0"):
+        raise BodyError(f"no valid Content-Length: {text}")
+    return int(text or 0)
+
+
 def kind_of(content: bytes) -> str:
-    """Return a manifest's media type. Pure."""
+    """Return a manifest's media type. Pure.
+
+    Raises:
+        ValueError: it is no manifest.
+    """
     known = json.loads(content)
+    if not isinstance(known, dict):
+        raise ValueError("no object")
     if known.get("mediaType"):
         return str(known["mediaType"])
     if "manifests" in known:
@@ -330,13 +497,20 @@ class Answers(BaseHTTPRequestHandler):
         blob = self._store.get(found[2]) if found else None
         if self.path == "/v2/":
             self._answer(200, b"{}")
+        elif self.path == _STATE:
+            state = {"problem": self._store.problem(), "sending": self._store.sending}
+            self._answer(200, json.dumps(state).encode())
         elif found is None or blob is None:
             self._refuse(404, "the registry of this delivery hasn't it")
+        elif blob.problem and (self._offset() or 0) >= blob.have:
+            self._refuse(404 if blob.lacked else 502, blob.problem)
+        elif _RELAY in self.headers and blob.stalled() and (self._offset() or 0) >= blob.have:
+            self._refuse(503, "nothing reaches it either")
         else:
             try:
                 self._send(blob, manifest=found[1] == "manifests")
             except OSError as error:
-                self._refuse(502, str(error))
+                self._refuse(404 if blob.lacked else 502, str(error))
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -353,27 +527,40 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         """Go on with an upload."""
-        name, size = self._take()
-        if name:
-            self._accepted(name, self.path.rpartition("/")[0] + "/", size)
+        with self._writing():
+            name, size = self._take()
+            if name:
+                self._accepted(name, self.path.rpartition("/")[0] + "/", size)
 
     def do_PUT(self) -> None:
         """End an upload, or take a manifest."""
+        with self._writing():
+            self._end_upload()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        found = _UPLOAD.fullmatch(self.path)
+        try:
+            with self._store.only_writer(found[1]) if found else contextlib.nullcontext():
+                yield
+        except BodyError as error:
+            self._refuse(error.status, str(error))
+
+    def _end_upload(self) -> None:
         if _PUT_MANIFEST.fullmatch(self.path) and self._store.chain is None:
-            data = b"".join(self._body())
-            digest = hashlib.sha256(data).hexdigest()
-            part = self._upload(uuid.uuid4().hex)
-            with open(part, "xb") as file:
-                file.write(data)
+            part, wanted = self._upload(uuid.uuid4().hex), None
+            if self._append(part, MANIFEST_BYTES) is None:
+                return
         else:
             name, _ = self._take()
             if not name:
                 return
-            part, wanted = self._upload(name), _UPLOAD.fullmatch(self.path)
-            digest = _digest_of(part)
-            if wanted is None or wanted[2] != digest:
-                self._refuse(400, "what arrived has another SHA-256")
-                return
+            found = _UPLOAD.fullmatch(self.path)
+            part, wanted = self._upload(name), str(found and found[2])
+        digest = _digest_of(part)
+        if wanted not in (None, digest):
+            self._refuse(400, "what arrived has another SHA-256")
+            return
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         os.replace(part, os.path.join(self._store.folder, digest))
@@ -395,17 +582,42 @@ class Answers(BaseHTTPRequestHandler):
         if not path or not os.path.exists(path):
             self._refuse(404, "no such upload")
             return "", 0
-        with open(path, "ab") as file:
-            for data in self._body():
-                file.write(data)
-            return found[1], file.tell()  # type: ignore[index]
+        size = self._append(path)
+        return ("", 0) if size is None else (found[1], size)  # type: ignore[index]
+
+    def _append(self, path: str, most: int | None = None) -> int | None:
+        """Append the body to a file; return its size now, or None where it can't be stored, which is answered then.
+
+        Raises:
+            BodyError: the body is no valid one, or longer than `most` bytes; nothing is left of the file.
+        """
+        try:
+            with open(path, "ab") as file:
+                for data in self._body():
+                    file.write(data)
+                    if most is not None and file.tell() > most:
+                        raise BodyError(f"longer than {most} bytes", 413)
+                return file.tell()
+        except BodyError:
+            os.unlink(path)
+            raise
+        except ConnectionError:
+            raise
+        except OSError as error:
+            os.unlink(path)  # the engine begins anew, and this would take the room
+            self._store.push_problem = disk_problem(error, path)
+            self._refuse(507, self._store.push_problem)
+            return None
 
     def _body(self) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            yield from self._exactly(int(self.headers.get("Content-Length") or 0))
+            yield from self._exactly(length_of(self.headers.get("Content-Length")))
             return
         while True:
-            size = int(self.rfile.readline(100).partition(b";")[0], 16)
+            line = self.rfile.readline(100).partition(b";")[0].strip()
+            if not _CHUNK_LENGTH.fullmatch(line):
+                raise BodyError("no valid length of a chunk")
+            size = int(line, 16)
             yield from self._exactly(size)
             self.rfile.readline(100)
             if not size:
@@ -420,21 +632,32 @@ class Answers(BaseHTTPRequestHandler):
             yield data
 
     def _send(self, blob: Blob, *, manifest: bool) -> None:
-        size, offset = blob.wait_size(), 0
-        kind = kind_of(b"".join(blob.read(0))) if manifest else "application/octet-stream"
+        size, offset, kind = blob.wait_size(), self._offset(), "application/octet-stream"
+        if manifest:
+            try:
+                kind = kind_of(b"".join(blob.read(0)) if size <= MANIFEST_BYTES else b"")
+            except (ValueError, AttributeError):
+                self._refuse(404, "that is no manifest")
+                return
         more = {"Content-Type": kind, "Docker-Content-Digest": f"sha256:{blob.digest}"}
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if wanted and int(wanted[1]) <= size:
-            offset = int(wanted[1])
-            more["Content-Range"] = f"bytes {offset}-{size - 1}/{size}"
-        self._head(206 if "Content-Range" in more else 200, size - offset, more)
+        if offset is None or offset > size:
+            status, offset = 200, 0
+        else:
+            status, more["Content-Range"] = 206, f"bytes {offset}-{size - 1}/{size}"
+        self._head(status, size - offset, more)
         if self.command == "HEAD":
             return
         try:
-            for data in blob.read(offset):
-                self.wfile.write(data)
+            with self._store.counted():
+                for data in blob.read(offset):
+                    self.wfile.write(data)
         except OSError:  # the rest can't be had, or nobody wants it: that is seen from the early end
             self.close_connection = True
+
+    def _offset(self) -> int | None:
+        """Return from where on the rest is asked for; None where the whole is."""
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        return int(wanted[1]) if wanted else None
 
     def _accepted(self, name: str, folder: str, size: int) -> None:
         place = {"Location": folder + name, "Docker-Upload-UUID": name, "Range": f"0-{max(0, size - 1)}"}
@@ -462,13 +685,30 @@ class Answers(BaseHTTPRequestHandler):
 
 def answers(port: int) -> bool:
     """Return whether a relay, or any registry, answers at this port of this node's loopback."""
+    return _asked(port, "/v2/") is not None
+
+
+def state(port: int) -> dict[str, Any]:
+    """Return what the relay at this port of this node's loopback says; {} where there is none.
+
+    `problem`: why it can't get or store a blob, or nothing. `sending`: how many blobs it is sending.
+    """
+    try:
+        known = json.loads(_asked(port, _STATE) or b"{}")
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _asked(port: int, path: str) -> bytes | None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/v2/")
+        connection.request("GET", path)
         answer = connection.getresponse()
-        return answer.status == 200 and "Docker-Distribution-Api-Version" in answer.headers
+        known = answer.status == 200 and "Docker-Distribution-Api-Version" in answer.headers
+        return answer.read(_LONGEST) if known else None
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 
@@ -492,14 +732,31 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Answers)
 
 
+def tidy(blobs: str, boot: str) -> None:
+    """Remove what an earlier relay has left unfinished, and this one can't go on with.
+
+    That is any upload, and a `.part` that was written before the node's last start: a power cut leaves such a file with
+    bytes that were never written, and they would have been handed on, to engines too, when the SHA-256 of the whole
+    shows that. What was written since is as it was written, even by a relay that was killed.
+    """
+    mark, same = os.path.join(blobs, "boot"), False
+    with contextlib.suppress(OSError), open(mark, encoding="ascii") as file:  # none, or that of another user
+        same = file.read() == boot
+    for name in os.listdir(blobs):
+        if name.endswith(".upload") or (not same and (name == "boot" or name.endswith(".part"))):
+            os.unlink(os.path.join(blobs, name))
+    if not same:
+        with open(mark, "x", encoding="ascii") as file:
+            file.write(boot)
+
+
 def main(words: Sequence[str]) -> None:
     """Serve until we are stopped."""
     folder, port, nodes = words[0], int(words[1]), words[2:]
     os.umask(0o077)
     blobs = os.path.join(folder, "blobs")
-    for name in os.listdir(blobs):
-        if name.endswith(".upload"):
-            os.unlink(os.path.join(blobs, name))
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        tidy(blobs, file.read())
     sockets = tempfile.mkdtemp()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # systemd's way to stop it
     try:

@@ -1,8 +1,9 @@
-"""Computes the room that an image needs on a node that has some of its layers. Pure."""
+"""Computes the room that an image needs on a node that has some of its layers, and compares it with what is free."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 _SPARE = 1.1
@@ -27,14 +28,37 @@ def bytes_missing(layers: Sequence[dict[str, Any]], here: Sequence[Sequence[str]
     return sum(one["bytes"] for one in layers[shared:])
 
 
-def room_needed(layers: Sequence[dict[str, Any]], size: int, here: Sequence[Sequence[str]]) -> int:
-    """Return the bytes that fetching takes at its peak.
+def room_needed(layers: Sequence[dict[str, Any]], size: int, here: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """Return the bytes that fetching takes at its peak: in the relay's folder, and in the engine's.
 
-    These are the missing layers, compressed (twice: the relay's copy and the engine's) and unpacked. `size` is the
-    whole image's, unpacked.
+    These are the missing layers: the relay's copy is compressed, the engine has them compressed and unpacked. `size` is
+    the whole image's, unpacked.
     """
     missing, total = bytes_missing(layers, here), sum(one["bytes"] for one in layers) or 1
-    return int((2 * missing + size * missing / total) * _SPARE)
+    return int(missing * _SPARE), int((missing + size * missing / total) * _SPARE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder that something is written to."""
+
+    folder: str
+    device: int
+    """Its file system, as `st_dev` says it."""
+    free: int
+    needed: int
+    """Both in bytes."""
+
+
+def short_of_room(places: Sequence[Place]) -> str:
+    """Return which folders have too little room, or nothing. Folders of one file system share what is free there."""
+    for device in dict.fromkeys(one.device for one in places):
+        shared = [one for one in places if one.device == device and one.needed]
+        needed = sum(one.needed for one in shared)
+        if shared and shared[0].free < needed:
+            folders = " and ".join(one.folder for one in shared)
+            return f"{needed / 1e9:.1f} GB in {folders}, {shared[0].free / 1e9:.1f} are free"
+    return ""
 
 
 def _common(chain: Sequence[str], other: Sequence[str]) -> int:

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.ringmaster.image.names import PORT
-from train_image import image_difference, image_plan, image_problem, image_summary, recorded_cuda, recorded_image
+from train_image import (
+    image_difference,
+    image_plan,
+    image_problem,
+    image_summary,
+    new_delivery,
+    recorded_cuda,
+    recorded_image,
+)
 
 from launcher.base.paths import ROOT
 
@@ -171,3 +179,9 @@ def test_the_cuda_of_the_recorded_image_and_of_no_other(tmp_path: Path, text: st
         path.write_text(text)
     assert recorded_cuda(str(path), WANTED) == cuda
     assert recorded_cuda(str(path), "") == ""
+
+
+def test_no_two_deliveries_are_the_same() -> None:
+    one, other = new_delivery(), new_delivery()
+    assert one["id"] != other["id"]
+    assert " on " in one["by"] and one["since"] <= other["since"]

@@ -7,6 +7,7 @@ import pytest
 import ringmaster_image_fetch
 from ansible.module_utils.ringmaster.core.manifest import Manifest
 from ansible.module_utils.ringmaster.image import pull
+from ansible.module_utils.ringmaster.image.delivery import BusyError
 
 ID = "sha256:" + "a" * 64
 OFFER = {
@@ -42,6 +43,13 @@ class Units:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.ends: list[bool | str] = []
+        self.problem = ""
+        self.busy = False
+        self.alone = True
+
+    def claim(self) -> None:
+        if self.busy:
+            raise BusyError("somebody has been delivering")
 
     def wait(self, _seconds: float) -> bool:
         end = self.ends.pop(0)
@@ -62,9 +70,16 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "find_image", lambda engine, reference: engine.inspect(reference))
     monkeypatch.setattr(module, "record", lambda _manifest, reference, image, _name: FakeEngine().tag(image, reference))
     monkeypatch.setattr(module, "arrived", lambda: 2_000_000)
+    monkeypatch.setattr(module, "problem", lambda: units.problem)
     monkeypatch.setattr(module, "moved", lambda: ["node2: timed out"])
-    monkeypatch.setattr(module, "start", lambda _manifest, _user, before: units.seen.append(f"relay {before}"))
-    monkeypatch.setattr(module, "stop", lambda: units.seen.append("no relay"))
+    monkeypatch.setattr(
+        module, "start", lambda _manifest, _delivery, _user, before: units.seen.append(f"relay {before}")
+    )
+    monkeypatch.setattr(module, "claim", lambda *_, **__: units.claim())
+    monkeypatch.setattr(module, "join", lambda *_: units.seen.append("joined"))
+    monkeypatch.setattr(module, "renew", lambda _delivery: None)
+    monkeypatch.setattr(module, "leave", lambda _delivery: units.alone)
+    monkeypatch.setattr(module, "keep_only", lambda: units.seen.append("no blobs"))
     for name, do in (("begin", "pull"), ("stop", "no pull")):
         monkeypatch.setattr(pull, name, lambda *_, do=do: units.seen.append(do))
     monkeypatch.setattr(pull, "runs", lambda _name: False)
@@ -74,7 +89,15 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
 
 
 def parameters(**more: Any) -> dict[str, Any]:
-    known = {"reference": ID, "offer": OFFER, "before": ["node1"], "user": "ops", "seconds": 60, "patience": 8}
+    known = {
+        "reference": ID,
+        "offer": OFFER,
+        "delivery": {"id": "1"},
+        "before": ["node1"],
+        "user": "ops",
+        "seconds": 60,
+        "patience": 8,
+    }
     return {**known, **more}
 
 
@@ -100,7 +123,25 @@ def test_what_is_there_is_not_fetched(units: Units) -> None:
 def test_a_delivery_that_still_goes_on_here_is_joined(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
     assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
+    assert units.seen == ["joined"]
+
+
+def test_a_delivery_that_has_just_given_up_is_begun_again(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
+    units.problem = "no node of the chain sends it"
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": True}
+    assert units.seen == ["no pull", "relay ['node1']"]
+
+
+def test_another_delivery_is_not_disturbed(units: Units) -> None:
+    units.busy, units.alone = True, False
+    with pytest.raises(BusyError):
+        ringmaster_image_fetch.link(parameters())
+    ringmaster_image_fetch.unlink(parameters())
     assert units.seen == []
+    units.alone = True
+    ringmaster_image_fetch.unlink(parameters())
+    assert units.seen == ["no pull", "no blobs"]
 
 
 def test_another_image_than_the_one_that_was_handed_on_is_refused(units: Units) -> None:
@@ -109,7 +150,30 @@ def test_another_image_than_the_one_that_was_handed_on_is_refused(units: Units) 
         ringmaster_image_fetch.fetch(parameters(offer={**OFFER, "ids": ["sha256:c"]}))
 
 
+@pytest.mark.parametrize("end", [False, "received unexpected HTTP status: 502 Bad Gateway"])
+def test_what_the_relay_says_is_the_reason_and_the_engine_is_not_waited_for(units: Units, end: bool | str) -> None:
+    units.ends, units.problem = [end], "no node of the chain sends it"
+    with pytest.raises(ValueError, match=r"^no node of the chain sends it$"):
+        ringmaster_image_fetch.fetch(parameters())
+
+
+def test_what_the_engine_says_is_the_reason_where_the_relay_works(units: Units) -> None:
+    units.ends = ["no space left on device"]
+    with pytest.raises(ValueError, match=r"^no space left on device$"):
+        ringmaster_image_fetch.fetch(parameters())
+
+
 def test_an_image_that_does_not_fit_is_refused_before_it_is_fetched(units: Units) -> None:
-    with pytest.raises(ValueError, match=r"needs 1100000\.0 GB in / while it arrives, .* are free: free some"):
+    with pytest.raises(ValueError, match=r"it needs 1100000\.0 GB in /.*, .* are free: free some"):
         ringmaster_image_fetch.link(parameters(offer={**OFFER, "size": 10**15}))
+    assert "pull" not in units.seen
+
+
+def test_room_is_needed_where_it_arrives_too(units: Units, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as it hasn't arrived yet; the folder needn't be there."""
+    folder = str(tmp_path / "not" / "there")
+    monkeypatch.setattr(ringmaster_image_fetch, "FOLDER", folder)
+    large = {**OFFER, "size": 0, "layers": [{"layer": "l", "bytes": 10**15}]}
+    with pytest.raises(ValueError, match=rf"needs 1100000\.0 GB in .*{folder}, .* are free|needs 2200000\.0 GB in"):
+        ringmaster_image_fetch.link(parameters(offer=large))
     assert "pull" not in units.seen

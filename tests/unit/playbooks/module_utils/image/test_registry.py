@@ -54,3 +54,10 @@ def test_a_link_keeps_nothing(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(registry, "BLOBS", str(blobs / "none"))
     registry.keep_only()
     assert registry.arrived() == 0
+
+
+def test_a_node_that_fails_again_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_MOVED", str(tmp_path / "moved"))
+    assert registry.moved() == []
+    (tmp_path / "moved").write_text("node2: timed out\nnode1: refused\nnode2: timed out\n")
+    assert registry.moved() == ["node2: timed out", "node1: refused"]

@@ -10,16 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible.module_utils.ringmaster.image import relay
-from ansible.module_utils.ringmaster.image.relay import Blob, Chain, Server, SourceError, Store, Tunnel
-from hypothesis import given, settings
+from ansible.module_utils.ringmaster.image.relay import Blob, Chain, LackingError, Server, SourceError, Store, Tunnel
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-CONTENT = bytes(range(256)) * 8
-DIGEST = hashlib.sha256(CONTENT).hexdigest()
+from tests.support.image_relay import CONTENT, DIGEST, NAME, ask, running
 
 
 class SimulatedNode:
@@ -59,10 +57,17 @@ class SimulatedNode:
             raise SourceError(str(error)) from error
 
 
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blob is given up once all nodes before this one were asked."""
+    monkeypatch.setattr(relay, "GIVE_UP_S", 0)
+
+
 lifetimes = st.none() | st.integers(0, 3 * len(CONTENT))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.usefixtures("no_patience")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=lifetimes, lives=st.lists(lifetimes, min_size=1, max_size=6), data=st.data())
 def test_every_node_has_every_byte_once_or_says_why(
     first: int | None, lives: list[int | None], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -88,7 +93,10 @@ def test_every_node_has_every_byte_once_or_says_why(
             assert node.received == len(CONTENT)
 
 
-def test_a_blob_that_nobody_sends_says_why_and_is_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_patience")
+def test_a_blob_that_nobody_sends_says_why_and_is_not_searched_for_at_each_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries: list[int] = []
 
     def refuse(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
@@ -100,11 +108,82 @@ def test_a_blob_that_nobody_sends_says_why_and_is_asked_for_again(tmp_path: Path
     assert blob is not None
     with pytest.raises(OSError, match=r"as node1: not reached by SSH: Permission denied: run `make provision TAGS=ssh"):
         blob.wait_size()
-    assert len(tries) == relay.ROUNDS
-    assert (tmp_path / "moved").read_text().splitlines() == ["node1: not reached by SSH: Permission denied"] * len(
-        tries
-    )
+    assert tries == [0]
+    assert (tmp_path / "moved").read_text() == "node1: not reached by SSH: Permission denied\n"
+    assert store.get(DIGEST) is blob
+    assert store.problem() == blob.problem
+    monkeypatch.setattr(blob, "_again_at", 0)
     assert store.get(DIGEST) is not blob
+    assert store.problem() == ""
+
+
+def test_a_node_that_lacks_a_blob_has_not_failed(tmp_path: Path) -> None:
+    lacking, asked = [True], []
+
+    def near(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
+        asked.append("near")
+        if lacking[0]:
+            raise LackingError("the registry of this delivery hasn't it")
+        return len(CONTENT), iter([CONTENT[offset:]])
+
+    def far(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
+        asked.append("far")
+        raise LackingError("the registry of this delivery hasn't it")
+
+    chain = Chain([("node2", near), ("node1", far)], pause_s=0, log=str(tmp_path / "moved"))
+    store = Store(str(tmp_path), chain)
+    with running(store) as server:
+        status, _, answer = ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")
+        assert (status, asked) == (404, ["near", "far"])
+        assert b"hasn't it" in answer
+        assert ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")[0] == 404
+        state = {"problem": "", "sending": 0}
+        assert (len(asked), relay.state(server.server_address[1])) == (2, state)
+    assert (chain.current, (tmp_path / "moved").exists()) == (0, False)
+    lacking[0] = False
+    blob = Blob(str(tmp_path), DIGEST)
+    blob.fill(chain)
+    assert (blob.problem, asked[-1]) == ("", "near")
+
+
+def test_a_relay_that_nothing_reaches_says_so_to_the_one_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, whether the size is known or not; an engine, which has nowhere else to go, waits."""
+    more = threading.Event()
+
+    def slow() -> Iterator[bytes]:
+        yield CONTENT[:100]
+        more.wait(30)
+        yield CONTENT[100:]
+
+    store = Store(str(tmp_path), Chain([("node1", lambda *_: (len(CONTENT), slow()))]))
+    place = f"{NAME}/blobs/sha256:{DIGEST}"
+    with running(store) as server:
+        blob = store.get(DIGEST)
+        assert blob is not None and next(blob.read(0)) == CONTENT[:100]
+        monkeypatch.setattr(relay, "STALLED_S", 0)
+        status, _, answer = ask(server, "GET", place, **{"Range": "bytes=100-", "Ringmaster-Relay": "1"})
+        assert (status, b"nothing reaches it either" in answer) == (503, True)
+        engine = threading.Thread(target=lambda: heard.append(ask(server, "GET", place, Range="bytes=100-")))
+        heard: list[tuple[int, dict[str, str], bytes]] = []
+        engine.start()
+        stream = relay_stream(server, place, 99)
+        assert next(stream) == CONTENT[99:100]
+        assert relay.state(server.server_address[1])["sending"] in (1, 2)  # the engine may not have come yet
+        more.set()
+        engine.join(30)
+    assert [(status, content) for status, _, content in heard] == [(206, CONTENT[100:])]
+
+
+def relay_stream(server: Server, place: str, offset: int) -> Iterator[bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", place, headers={"Range": f"bytes={offset}-", "Ringmaster-Relay": "1"})
+        answer = connection.getresponse()
+        assert answer.status == 206
+        while data := answer.read1():
+            yield data
 
 
 def test_what_an_interrupted_delivery_has_left_is_not_sent_again(tmp_path: Path) -> None:
@@ -119,6 +198,22 @@ def test_what_an_interrupted_delivery_has_left_is_not_sent_again(tmp_path: Path)
     blob.fill(Chain([("node1", send)]))
     assert (asked, blob.problem) == ([1000], "")
     assert (tmp_path / DIGEST).read_bytes() == CONTENT
+
+
+def test_what_was_left_before_the_node_started_anew_is_not_trusted(tmp_path: Path) -> None:
+    """A power cut leaves the length of a file, and zeros where bytes should be."""
+    part, whole, upload = tmp_path / f"{DIGEST}.part", tmp_path / ("0" * 64), tmp_path / "1.upload"
+    relay.tidy(str(tmp_path), "first boot")
+    for path in (part, whole, upload):
+        path.write_bytes(b"left")
+    relay.tidy(str(tmp_path), "first boot")
+    assert (part.exists(), whole.exists(), upload.exists()) == (True, True, False)
+    relay.tidy(str(tmp_path), "second boot")
+    assert (part.exists(), whole.exists()) == (False, True)
+    part.write_bytes(b"left")
+    (tmp_path / "boot").write_text("")  # the power cut's, too
+    relay.tidy(str(tmp_path), "second boot")
+    assert not part.exists()
 
 
 def test_wrong_bytes_are_thrown_away_and_fetched_from_another_node(tmp_path: Path) -> None:
@@ -153,79 +248,38 @@ def test_a_full_disk_is_not_blamed_on_the_chain(tmp_path: Path) -> None:
     assert "No such file" in blob.problem
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Server]:
-    """The first of a chain."""
-    with running(Store(str(tmp_path), None)) as server:
-        yield server
+def test_a_full_disk_is_the_reason_here_and_for_the_node_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Blob, "_resume", lambda *_: hashlib.sha256())  # it would read on and on
+    (tmp_path / f"{DIGEST}.part").symlink_to("/dev/full")
+    store = Store(str(tmp_path), Chain([("node1", lambda *_: (len(CONTENT), iter([CONTENT])))]))
+    blob = store.get(DIGEST)
+    assert blob is not None
+    while not blob.problem:
+        time.sleep(0.001)
+    assert store.chain is not None and store.chain.current == 0
+    with running(store) as server:
+        status, _, answer = ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}", **{"Ringmaster-Relay": "1"})
+        assert status == 502
+        assert json.loads(answer)["errors"][0]["message"] == f"No space left on device in {tmp_path}"
+        assert relay.state(server.server_address[1])["problem"] == f"No space left on device in {tmp_path}"
 
 
-@contextlib.contextmanager
-def running(store: Store) -> Iterator[Server]:
-    with Server(store, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def test_a_source_with_another_size_is_left(tmp_path: Path) -> None:
+    def short(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
+        return len(CONTENT), iter([CONTENT[:10]])
 
+    def longer(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
+        return 10**12, iter([bytes(10)])
 
-def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
-    with contextlib.closing(connection):
-        connection.request(method, path, body, headers, encode_chunked=headers.get("Transfer-Encoding") == "chunked")
-        answer = connection.getresponse()
-        return answer.status, dict(answer.headers), answer.read()
+    def right(_digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
+        return len(CONTENT), iter([CONTENT[offset:]])
 
-
-NAME = "/v2/ringmaster/train"
-
-
-def test_an_engine_pushes_as_dockers_and_as_containerds_does(served: Server) -> None:
-    blob = f"{NAME}/blobs/sha256:{DIGEST}"
-    assert ask(served, "HEAD", blob)[0] == 404
-    status, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/?mount=sha256:x&from=y")
-    assert (status, headers["Range"]) == (202, "0-0")
-    pieces = [CONTENT[:100], CONTENT[100:]]
-    status, headers, _ = ask(served, "PATCH", headers["Location"], iter(pieces), **{"Transfer-Encoding": "chunked"})
-    assert (status, headers["Range"]) == (202, f"0-{len(CONTENT) - 1}")
-    assert ask(served, "PUT", f"{headers['Location']}?digest=sha256%3A{DIGEST}")[0] == 201
-    assert ask(served, "HEAD", blob)[1]["Content-Length"] == str(len(CONTENT))
-    assert ask(served, "GET", blob)[2] == CONTENT
-    status, headers, body = ask(served, "GET", blob, Range="bytes=5-")
-    assert (status, body, headers["Content-Range"]) == (206, CONTENT[5:], f"bytes 5-{len(CONTENT) - 1}/{len(CONTENT)}")
-
-    other = b"config"
-    _, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/")
-    whole = f"{headers['Location']}?digest=sha256:{hashlib.sha256(other).hexdigest()}"
-    assert ask(served, "PUT", whole, other)[0] == 201
-
-    manifest = json.dumps({"config": {"mediaType": "application/vnd.oci.image.config.v1+json"}, "layers": []}).encode()
-    status, headers, _ = ask(served, "PUT", f"{NAME}/manifests/0123abcd", manifest)
-    assert status == 201
-    status, headers, body = ask(served, "GET", f"{NAME}/manifests/{headers['Docker-Content-Digest']}")
-    assert (status, body) == (200, manifest)
-    assert headers["Content-Type"] == "application/vnd.oci.image.manifest.v1+json"
-
-
-def test_a_push_with_other_bytes_than_it_says_is_refused(served: Server) -> None:
-    _, headers, _ = ask(served, "POST", f"{NAME}/blobs/uploads/")
-    assert ask(served, "PUT", f"{headers['Location']}?digest=sha256:{DIGEST}", b"other")[0] == 400
-    assert ask(served, "HEAD", f"{NAME}/blobs/sha256:{DIGEST}")[0] == 404
-
-
-@pytest.mark.parametrize("path", ["/", "/v2/a/blobs/sha256:..%2f..", "/v2/../../etc/passwd", f"{NAME}/tags/list"])
-def test_nothing_else_is_answered(served: Server, path: str) -> None:
-    assert ask(served, "GET", path)[0] == 404
-    assert ask(served, "PATCH", path, b"x")[0] == 404
-    assert ask(served, "POST", path, b"x")[0] == 405
-
-
-def test_a_link_takes_no_pushes(tmp_path: Path) -> None:
-    with running(Store(str(tmp_path), Chain([("node1", lambda *_: pytest.fail("it was asked"))]))) as server:
-        assert ask(server, "POST", f"{NAME}/blobs/uploads/")[0] == 405
-        assert ask(server, "PUT", f"{NAME}/manifests/x", b"{}")[0] in (404, 405)
-        assert list(tmp_path.iterdir()) == []
+    blob = Blob(str(tmp_path), DIGEST)
+    blob.fill(Chain([("node3", short), ("node2", longer), ("node1", right)], log=str(tmp_path / "moved")))
+    assert blob.problem == ""
+    assert "node2: it says 1000000000000 bytes where another node said 2048" in (tmp_path / "moved").read_text()
 
 
 # Stands in for ssh: joins the socket it is told to listen on to the port, as `-L SOCKET:127.0.0.1:PORT` does.
@@ -249,17 +303,22 @@ with socket.socket(socket.AF_UNIX) as server:
 """
 
 
-def test_a_link_fetches_through_ssh_from_one_that_is_still_receiving(served: Server, tmp_path: Path) -> None:
+def test_a_link_fetches_through_ssh_from_one_that_is_still_receiving(tmp_path: Path) -> None:
     (tmp_path / DIGEST).write_bytes(CONTENT)
     store = Store(str(tmp_path / "blobs"), None)
     (tmp_path / "blobs").mkdir()
-    tunnel = Tunnel("node1", str(tmp_path / "s"), served.server_address[1], (sys.executable, "-c", _SSH))
-    store.chain = Chain([("node1", tunnel.fetch)], pause_s=0)
+    with running(Store(str(tmp_path), None)) as first:
+        tunnel = Tunnel("node1", str(tmp_path / "s"), first.server_address[1], (sys.executable, "-c", _SSH))
+        store.chain = Chain([("node1", tunnel.fetch)], pause_s=0)
+        ask_through(store)
+
+
+def ask_through(store: Store) -> None:
     with running(store) as server:
         assert ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")[2] == CONTENT
         missing = ask(server, "GET", f"{NAME}/blobs/sha256:{'0' * 64}")
-    assert missing[0] == 502
-    assert "as node1: the registry of this delivery hasn't it" in json.loads(missing[2])["errors"][0]["message"]
+    assert missing[0] == 404
+    assert "the registry of this delivery hasn't it" in json.loads(missing[2])["errors"][0]["message"]
 
 
 def test_why_ssh_fails_is_said(tmp_path: Path) -> None:
@@ -289,7 +348,7 @@ def test_it_runs_alone(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "left.upload").touch()
     process = subprocess.Popen(words)
     try:
-        while list((tmp_path / "blobs").iterdir()) and process.poll() is None:
+        while (tmp_path / "blobs" / "left.upload").exists() and process.poll() is None:
             time.sleep(0.01)
         assert process.poll() is None
     finally:

@@ -17,7 +17,7 @@ class CurrentTask:
     nodes: tuple[str, ...]
     """Those that have not finished it."""
     arrived: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """What is being brought to nodes: how many bytes are there, and of how many."""
+    """What is being brought to nodes: how many bytes are there, and of how many; 0: nobody knows."""
 
 
 def current_task(notes: str) -> CurrentTask:
@@ -60,4 +60,6 @@ def heartbeat(task: CurrentTask, now: float) -> str:
 
 def _node(task: CurrentTask, name: str) -> str:
     done, of = task.arrived.get(name, (0, 0))
-    return f"{name} ({amount(done)} of {amount(of)})" if of else name
+    if not of:
+        return f"{name} ({amount(done)} so far)" if done else name
+    return f"{name} ({amount(done)} of {amount(of)})"

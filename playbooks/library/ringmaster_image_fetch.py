@@ -16,7 +16,6 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
-from ansible.module_utils.ringmaster.image import pull
 from ansible.module_utils.ringmaster.image.delivery import BusyError
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, describe, find_image, record
@@ -34,6 +33,7 @@ from ansible.module_utils.ringmaster.image.registry import (
     start,
 )
 from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, room_needed, short_of_room
+from ansible.module_utils.ringmaster.image.unit import PULL
 
 _LEAST = 1_000_000
 
@@ -61,12 +61,12 @@ def link(parameters: dict[str, Any]) -> dict[str, Any]:
     engine, offer, own = Engine(), parameters["offer"], parameters["delivery"]
     if find_image(engine, parameters["reference"]) is not None:
         return {"changed": False}
-    if pull.runs(offer["name"]) and not problem():
+    if PULL.runs(offer["name"]) and not problem():
         join(own, parameters["user"])
         return {"changed": False}
     claim(own, parameters["user"], first=False)
     manifest = Manifest(patience_s=parameters["seconds"])
-    pull.stop()
+    PULL.stop()
     check_room(engine, offer)
     start(manifest, own, parameters["user"], parameters["before"])
     return {"changed": True}
@@ -82,8 +82,8 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
         tag = f"{REPOSITORY}:{offer['tag']}"
         manifest.note(ROLE, "image", tag, only_name=False)
         manifest.note(ROLE, "image", offer["name"])
-        if not pull.begun(offer["name"]):
-            pull.begin(offer["name"], parameters["seconds"])
+        if not PULL.begun(offer["name"]):
+            PULL.begin("pull", offer["name"], parameters["seconds"])
         of = max(_LEAST, bytes_missing(offer["layers"], engine.chains()))
         if not pulled(parameters["patience"]):
             return {"changed": True, "done": False, "bytes": min(arrived(), of), "of": of}
@@ -92,7 +92,7 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"the image that arrived is {image and image['Id']}, not the one that was handed on")
         engine.tag(image["Id"], tag)  # the next `docker image prune` would remove one without a tag
         record(manifest, parameters["reference"], image["Id"], offer["name"])
-        pull.stop()
+        PULL.stop()
     forget_old(manifest, engine, image["Id"])
     return {
         "changed": not present,
@@ -113,7 +113,7 @@ def pulled(seconds: float) -> bool:
             always repeat the relay's reason.
     """
     try:
-        ended = pull.wait(seconds)
+        ended = PULL.wait(seconds)
     except ValueError as error:
         raise ValueError(problem() or str(error)) from error
     if not ended and (reason := problem()):
@@ -124,7 +124,7 @@ def pulled(seconds: float) -> bool:
 def unlink(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: unlinked`."""
     if leave(parameters["delivery"]):
-        pull.stop()
+        PULL.stop()
         keep_only()
     return {"changed": False}
 
@@ -161,7 +161,7 @@ def main() -> None:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = "; ".join([str(error), *moved()])
         if leave(module.params["delivery"]):  # the nodes behind this one go on from those before it
-            pull.stop()  # what has arrived stays for the next run
+            PULL.stop()  # what has arrived stays for the next run
         module.fail_json(
             msg=f"can't fetch the image: {why}. Correct that, then `make provision TAGS=train_image` goes on"
         )

@@ -1,8 +1,10 @@
 #!/usr/bin/python
 """Ansible module: hands the training image on, after pulling it over the WAN if need be.
 
-`state: served` returns what the other nodes need to fetch it; `state: stopped` ends the serving. The other nodes reach
-the relay only through an SSH connection (module `ringmaster_image_fetch`): nothing listens on the network.
+`state: served` returns what the other nodes need to fetch it. The engine may take long to compress it: after `patience`
+seconds the module returns how far it is (`done` is false), and the action plugin of the same name asks again.
+`state: stopped` ends the serving. The other nodes reach the relay only through an SSH connection (module
+`ringmaster_image_fetch`): nothing listens on the network.
 """
 
 from __future__ import annotations
@@ -12,22 +14,24 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.ringmaster.core.manifest import Manifest
-from ansible.module_utils.ringmaster.image import pull as pull_unit
 from ansible.module_utils.ringmaster.image.delivery import BusyError
 from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, canonical, describe, find_image
 from ansible.module_utils.ringmaster.image.prune import forget_old
 from ansible.module_utils.ringmaster.image.registry import (
+    arrived,
     claim,
     content_of,
     keep_only,
     leave,
     problem,
+    renew,
     start,
     stop_left,
 )
 from ansible.module_utils.ringmaster.image.space import layers_of
-from ansible.module_utils.ringmaster.image.transfer import pull, push
+from ansible.module_utils.ringmaster.image.transfer import pull, pushed_digest
+from ansible.module_utils.ringmaster.image.unit import PULL, push_of, stop_pushes
 
 _MAKE = "leave out LIMIT, or make the image again"
 
@@ -60,34 +64,47 @@ def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tu
 def serve(
     manifest: Manifest, engine: Engine, image: dict[str, Any], parameters: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
-    """Push it into the registry; return the offer for the others, and whether this node serves it for the first time.
+    """Push it into the registry for a while; return the offer for the others, and whether a name was added here.
+
+    The offer is {} as long as the push goes on.
 
     Raises:
         OSError, ValueError: the relay can't be started, or doesn't take it.
     """
-    tag = image["Id"].partition(":")[2][:12]
-    name = f"{REPOSITORY}:{tag}"
-    fresh = manifest.find(ROLE, "image", name) is None
-    names = [*(image.get("RepoTags") or []), *(image.get("RepoDigests") or [])]
-    nameless = all(one.startswith(REPOSITORY) for one in names)  # ours may be left of an image that was nameless before
-    manifest.note(ROLE, "image", name, only_name=nameless)
-    engine.tag(image["Id"], name)
-    start(manifest, parameters["delivery"], parameters["user"])
+    own, tag = parameters["delivery"], image["Id"].partition(":")[2][:12]
+    name, push = f"{REPOSITORY}:{tag}", push_of(own["id"])
+    fresh = False
+    if not push.begun(name):
+        fresh = manifest.find(ROLE, "image", name) is None
+        _name(manifest, engine, image, name)
+        start(manifest, own, parameters["user"])
+        push.begin("push", name, parameters["seconds"])
+    renew(own)
     try:
-        digest = push(name, home=parameters["home"], seconds=parameters["seconds"])
+        digest = pushed_digest(push.said()) if push.wait(parameters["patience"]) else ""
     except ValueError as error:  # the engine doesn't always repeat the relay's reason
         raise ValueError(f"the engine can't hand the image to its relay: {problem() or error}") from error
+    if not digest:
+        return {}, fresh
+    push.stop()
     content = content_of(digest)
-    layers = layers_of(content, image["RootFS"].get("Layers") or [])
     offer = {
         "name": f"{REPOSITORY}@{digest}",
         "digest": digest,
         "tag": tag,
         "ids": sorted({image["Id"], digest, content.get("config", {}).get("digest", digest)}),
         "size": image.get("Size", 0),
-        "layers": layers,
+        "layers": layers_of(content, image["RootFS"].get("Layers") or []),
     }
     return offer, fresh
+
+
+def _name(manifest: Manifest, engine: Engine, image: dict[str, Any], name: str) -> None:
+    """Give it the name under which it is pushed."""
+    names = [*(image.get("RepoTags") or []), *(image.get("RepoDigests") or [])]
+    nameless = all(one.startswith(REPOSITORY) for one in names)  # ours may be left of an image that was nameless before
+    manifest.note(ROLE, "image", name, only_name=nameless)
+    engine.tag(image["Id"], name)
 
 
 def remedy_of(problem: str, name: str, user: str) -> str:
@@ -113,20 +130,24 @@ def served(parameters: dict[str, Any]) -> dict[str, Any]:
     manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     image, pulled = obtain(manifest, engine, parameters)
     offer, fresh = serve(manifest, engine, image, parameters) if parameters["hand_on"] else ({}, False)
+    if parameters["hand_on"] and not offer:
+        return {"changed": pulled or fresh, "pulled": pulled, "done": False, "bytes": arrived(), "of": 0}
     forget_old(manifest, engine, image["Id"])
     return {
         "changed": pulled or fresh,
         "pulled": pulled,
+        "done": True,
         "offer": offer,
         "ansible_facts": {"ringmaster_image": describe(parameters["reference"], image)},
     }
 
 
 def stopped(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Do all of `state: stopped`; a pull that an interrupted delivery left is stopped too."""
+    """Do all of `state: stopped`; what an interrupted delivery left is stopped too."""
     own = parameters["delivery"]
     if leave(own) if own else stop_left():
-        pull_unit.stop()
+        PULL.stop()
+        stop_pushes()
         if parameters["digest"]:
             keep_only(parameters["digest"])
     return {"changed": False}
@@ -148,6 +169,7 @@ def main() -> None:
             # state stopped: of the one image that is kept, compressed, for the next time; without it, all are.
             "digest": {"type": "str", "default": ""},
             "seconds": {"type": "float", "default": 3600},
+            "patience": {"type": "float", "default": 8},
         },
         supports_check_mode=True,
         required_if=[("state", "served", ("reference", "home", "delivery"))],
@@ -160,6 +182,7 @@ def main() -> None:
         module.fail_json(msg=str(error))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         if module.params["delivery"]:
+            push_of(module.params["delivery"]["id"]).stop()
             leave(module.params["delivery"])
         module.fail_json(msg=str(error))
     module.exit_json(**result)

@@ -15,7 +15,7 @@ ROLE = "train_image"
 PORT = 5870
 """The relay's, on each node's loopback; the keys of the SSH mesh may forward to it."""
 REPOSITORY = f"127.0.0.1:{PORT}/ringmaster/train"
-UNIT, PULL_UNIT = "ringmaster-registry", "ringmaster-pull"
+UNIT, PULL_UNIT, PUSH_UNIT = "ringmaster-registry", "ringmaster-pull", "ringmaster-push"
 RECORD = STATE_FOLDER + "/image.json"
 _TAGGED = re.compile(r"(?P<name>.*?)(?::[^:/@]+)?@(?P<digest>sha256:[0-9a-f]{64})")
 

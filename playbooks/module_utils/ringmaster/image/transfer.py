@@ -1,4 +1,4 @@
-"""Pulls and pushes by the `docker` command; a pull over the WAN is tried again after a while."""
+"""What the `docker` command says, and a pull over the WAN by it, which is tried again after a while."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pull(name: str, *, home: str, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for pause in (*_PAUSES, None):
         try:
-            _once("pull", name, home, deadline - time.monotonic())
+            _pull_once(name, home, deadline - time.monotonic())
             return
         except ValueError as error:
             problem = str(error).lower()
@@ -35,13 +35,12 @@ def pull(name: str, *, home: str, seconds: float) -> None:
         time.sleep(pause)
 
 
-def push(name: str, *, home: str, seconds: float) -> str:
-    """Push an image; return its digest, as the engine says it.
+def pushed_digest(output: str) -> str:
+    """Return the digest of an image that was pushed, as the engine said it. Pure.
 
     Raises:
-        ValueError: it failed.
+        ValueError: it didn't.
     """
-    output = _once("push", name, home, seconds)
     digests = re.findall(r"digest: (sha256:[0-9a-f]{64})", output)
     if not digests:
         raise ValueError(f"`docker push` names no digest ({reason(output)})")
@@ -54,8 +53,8 @@ def reason(output: str) -> str:
     return lines[-1].replace("Error response from daemon: ", "")
 
 
-def _once(verb: str, name: str, home: str, seconds: float) -> str:
-    words, environment = command(home, verb, name)
+def _pull_once(name: str, home: str, seconds: float) -> None:
+    words, environment = command(home, "pull", name)
     limit = max(1, int(seconds))
     done = subprocess.run(
         ["timeout", str(limit), *words],
@@ -65,4 +64,3 @@ def _once(verb: str, name: str, home: str, seconds: float) -> str:
         raise ValueError(f"it took longer than {limit} s")
     if done.returncode:
         raise ValueError(reason(done.stdout))
-    return done.stdout

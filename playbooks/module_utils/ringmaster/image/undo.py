@@ -7,10 +7,10 @@ import shutil
 from typing import Any
 
 from ansible.module_utils.ringmaster.engine.socket import SOCKET
-from ansible.module_utils.ringmaster.image import pull
 from ansible.module_utils.ringmaster.image.engine import Engine, InUseError
 from ansible.module_utils.ringmaster.image.names import UNIT, serving
 from ansible.module_utils.ringmaster.image.registry import stop
+from ansible.module_utils.ringmaster.image.unit import PULL, stop_pushes
 
 
 def undo_image(entry: dict[str, Any]) -> None:
@@ -31,7 +31,8 @@ def undo_registry(entry: dict[str, Any]) -> None:
     Raises:
         OSError: it doesn't stop, or its folder can't be removed.
     """
-    pull.stop()
+    PULL.stop()
+    stop_pushes()
     stop()
     if serving():
         raise OSError(f"the image's relay does not stop: `systemctl status {UNIT}` says why; then reset again")

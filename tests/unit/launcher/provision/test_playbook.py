@@ -33,6 +33,8 @@ def test_a_heartbeat_says_how_many_bytes_have_arrived() -> None:
         "… still: r : second (40 s) on b (10 bytes of 3.0 MB); together 2.0 MB of 6.0 MB"
     )
     assert heartbeat(current_task(notes + "29.0\ttask\tr : third\n"), 30.0) == "… still: r : third (1 s)"
+    unknown = NOTES + "25.0\tbytes\t1500000 0 a\n"
+    assert heartbeat(current_task(unknown), 60.4) == "… still: r : second (40 s) on a (1.5 MB so far), b"
 
 
 def python(code: str) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import pytest
 import ringmaster_image_fetch
 from ansible.module_utils.ringmaster.core.manifest import Manifest
-from ansible.module_utils.ringmaster.image import pull
 from ansible.module_utils.ringmaster.image.delivery import BusyError
+from ansible.module_utils.ringmaster.image.unit import PULL
 
 ID = "sha256:" + "a" * 64
 OFFER = {
@@ -81,10 +81,10 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "leave", lambda _delivery: units.alone)
     monkeypatch.setattr(module, "keep_only", lambda: units.seen.append("no blobs"))
     for name, do in (("begin", "pull"), ("stop", "no pull")):
-        monkeypatch.setattr(pull, name, lambda *_, do=do: units.seen.append(do))
-    monkeypatch.setattr(pull, "runs", lambda _name: False)
-    monkeypatch.setattr(pull, "begun", lambda _name: "pull" in units.seen)
-    monkeypatch.setattr(pull, "wait", units.wait)
+        monkeypatch.setattr(PULL, name, lambda *_, do=do: units.seen.append(do))
+    monkeypatch.setattr(PULL, "runs", lambda _name: False)
+    monkeypatch.setattr(PULL, "begun", lambda _name: "pull" in units.seen)
+    monkeypatch.setattr(PULL, "wait", units.wait)
     return units
 
 
@@ -121,13 +121,13 @@ def test_what_is_there_is_not_fetched(units: Units) -> None:
 
 
 def test_a_delivery_that_still_goes_on_here_is_joined(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
+    monkeypatch.setattr(PULL, "runs", lambda name: name == OFFER["name"])
     assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
     assert units.seen == ["joined"]
 
 
 def test_a_delivery_that_has_just_given_up_is_begun_again(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
+    monkeypatch.setattr(PULL, "runs", lambda name: name == OFFER["name"])
     units.problem = "no node of the chain sends it"
     assert ringmaster_image_fetch.link(parameters()) == {"changed": True}
     assert units.seen == ["no pull", "relay ['node1']"]

@@ -1,0 +1,1 @@
+ringmaster_image_fetch.py

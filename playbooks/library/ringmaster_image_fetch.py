@@ -76,7 +76,8 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: fetched`; an image that another delivery has brought meanwhile is not fetched again."""
     manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
     renew(parameters["delivery"])
-    image = find_image(engine, parameters["reference"])
+    # One that our own pull has brought since the last question still has to be named and recorded.
+    image = None if PULL.brings(offer["name"]) else find_image(engine, parameters["reference"])
     present, of = image is not None, 0
     if image is None:
         tag = f"{REPOSITORY}:{offer['tag']}"

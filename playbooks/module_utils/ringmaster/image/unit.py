@@ -29,22 +29,28 @@ class DockerUnit:
 
     def begun(self, name: str) -> bool:
         """Return whether it works on this image, or has ended since the last `stop`."""
-        return os.path.exists(self._code) or self.runs(name)
+        return self.runs(name) or self._ended()[1] == name
+
+    def brings(self, name: str) -> bool:
+        """Return whether it works on this image, or has done so with success since the last `stop`."""
+        return self.runs(name) or self._ended() == ("0", name)
 
     def runs(self, name: str) -> bool:
         """Return whether it works on this image."""
+        if not self._running():
+            return False
         words = ["systemctl", "show", "--property=Description", "--value", self._unit]
-        shown = subprocess.run(words, capture_output=True, text=True, timeout=60).stdout
-        return self._running() and name in shown
+        return name in subprocess.run(words, capture_output=True, text=True, timeout=60).stdout
 
     def begin(self, verb: str, name: str, seconds: float) -> None:
         """Begin to `pull` or `push` an image."""
         docker = shlex.join(["docker", f"--host=unix://{SOCKET}", verb, name])
+        script = f"{docker} >{self._said} 2>&1; echo $? {shlex.quote(name)} >{self._code}"
         subprocess.run(
             [
                 "systemd-run", "--quiet", "--collect", f"--unit={self._unit}",
                 f"--property=RuntimeMaxSec={max(1, int(seconds))}", f"--description=Ringmaster: docker {verb} {name}",
-                "sh", "-c", f"{docker} >{self._said} 2>&1; echo $? >{self._code}",
+                "sh", "-c", script,
             ],
             check=True, capture_output=True, timeout=60,
         )  # fmt: skip
@@ -59,7 +65,7 @@ class DockerUnit:
         for poll in itertools.count():
             if poll % _ASKED_EVERY == 0:
                 running = self._running()
-            code = (read(self._code) or "").strip()
+            code, _ = self._ended()
             if code == "0":
                 return True
             if code:
@@ -78,6 +84,11 @@ class DockerUnit:
     def stop(self) -> None:
         """Stop it, if it runs, and forget how it ended."""
         _stop(self._unit)
+
+    def _ended(self) -> tuple[str, str]:
+        """Return the code with which it ended, and the image; empty if it has not."""
+        code, _, name = (read(self._code) or "").strip().partition(" ")
+        return code, name
 
     def _running(self) -> bool:
         return subprocess.run(["systemctl", "is-active", "--quiet", self._unit], timeout=60).returncode == 0

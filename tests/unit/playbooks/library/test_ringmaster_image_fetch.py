@@ -84,6 +84,7 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
         monkeypatch.setattr(PULL, name, lambda *_, do=do: units.seen.append(do))
     monkeypatch.setattr(PULL, "runs", lambda _name: False)
     monkeypatch.setattr(PULL, "begun", lambda _name: "pull" in units.seen)
+    monkeypatch.setattr(PULL, "brings", lambda _name: "pull" in units.seen and units.seen[-1] != "no pull")
     monkeypatch.setattr(PULL, "wait", units.wait)
     return units
 
@@ -110,6 +111,16 @@ def test_it_is_pulled_once_and_asked_for_until_it_is_there(units: Units) -> None
     assert answers[2]["moved"] == ["node2: timed out"]
     assert answers[2]["ansible_facts"]["ringmaster_image"]["id"] == ID
     assert units.seen == ["no pull", "relay ['node1']", "pull", "no pull"]
+
+
+def test_what_came_between_two_questions_is_recorded(units: Units) -> None:
+    units.ends = [False, True]
+    ringmaster_image_fetch.fetch(parameters())
+    FakeEngine.images[ID] = {"Id": ID, "Size": 1}
+    answer = ringmaster_image_fetch.fetch(parameters())
+    assert answer["changed"] and not answer["present"]
+    assert f"127.0.0.1:5870/ringmaster/train:{OFFER['tag']}" in FakeEngine.images
+    assert ringmaster_image_fetch.fetch(parameters())["present"]
 
 
 def test_what_is_there_is_not_fetched(units: Units) -> None:

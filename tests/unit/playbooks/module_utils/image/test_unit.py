@@ -23,14 +23,22 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_its_end_is_waited_for(running: list[bool], tmp_path: Path) -> None:
     running[:] = [True, True]
     assert not PULL.wait(-1)
-    (tmp_path / "code").write_text("0\n")
+    (tmp_path / "code").write_text("0 image\n")
     assert PULL.wait(-1)
+
+
+def test_how_it_ended_is_told_of_its_own_image_only(running: list[bool], tmp_path: Path) -> None:
+    (tmp_path / "code").write_text("1 image\n")
+    running[:] = [False] * 4
+    assert [PULL.begun("image"), PULL.begun("other"), PULL.brings("image")] == [True, False, False]
+    (tmp_path / "code").write_text("0 image\n")
+    assert PULL.brings("image")
 
 
 def test_why_it_failed_is_said(running: list[bool], tmp_path: Path) -> None:
     running[:] = [False]
     (tmp_path / "log").write_text("noise\nError response from daemon: no space left on device\n")
-    (tmp_path / "code").write_text("1\n")
+    (tmp_path / "code").write_text("1 image\n")
     with pytest.raises(ValueError, match=r"^no space left on device$"):
         PULL.wait(60)
 

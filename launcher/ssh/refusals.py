@@ -118,6 +118,14 @@ def wrong_password(refusal: Refusal) -> Refusal:
     return replace(refusal, reason=f"{who}; see ansible_user, and ansible_password or what was typed for ASK=ssh")
 
 
+def unasked_password(refusal: Refusal) -> Refusal:
+    """Return the refusal of a node that had a password waiting; other reasons than the login's stay."""
+    if not refusal.reason.startswith(_KEY_REFUSED):
+        return refusal
+    unasked = "the password was not asked for (PasswordAuthentication, there or here)"
+    return replace(refusal, reason=f"{refusal.reason}; {unasked}")
+
+
 def locked_password(refusal: Refusal) -> Refusal:
     """Return the refusal of a node whose password is encrypted; other reasons than the login's stay."""
     if not refusal.reason.startswith(_KEY_REFUSED):

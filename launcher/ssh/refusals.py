@@ -34,6 +34,7 @@ class RefusedError(Exception):
 KEY_UNKNOWN = "its host key is not known"
 KEY_CHANGED = "its host key is not the pinned one"
 KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
+KIND_NOT_TAKEN = "only its ed25519 key is pinned, and ssh takes none here (HostKeyAlgorithms, FIPS)"
 PINNING = "make provision shows it, asks, and pins it"
 TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
 REFUSED = "connection refused; is sshd running, and on this port? (`ufw limit` refuses those who come often, too)"

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,3 +146,12 @@ def test_nobody_else_is_answered(tmp_path: Path) -> None:
     assert done.stdout == "end\n" and not pipe.was_read
     pipe.take_back()
     assert not list(tmp_path.iterdir())
+
+
+def test_one_that_somebody_else_has_removed_holds_up_nobody(tmp_path: Path) -> None:
+    pipe = PasswordPipe(tmp_path / "pipe", b"geheim")
+    pipe.path.unlink()
+    taking = threading.Thread(target=pipe.take_back, daemon=True)
+    taking.start()
+    taking.join(30.0)
+    assert not taking.is_alive()

@@ -8,6 +8,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+_REST_S = 1.0
+"""How long its reader may still read once it has removed it."""
+
 
 class PasswordPipe:
     """A named pipe at which a password waits for its reader, who may remove it."""
@@ -31,8 +34,8 @@ class PasswordPipe:
         """Remove the pipe; a password that nobody has read is no longer there."""
         try:
             reading = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
-        except FileNotFoundError:  # its reader has removed it
-            self._writer.join()
+        except FileNotFoundError:  # its reader has removed it; or somebody else, and then nobody can ever open it
+            self._writer.join(_REST_S)
             return
         try:
             while self._writer.is_alive():

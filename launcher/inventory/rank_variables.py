@@ -19,9 +19,9 @@ _OURS = re.compile(
 """What a job sets for its ranks and nobody else may; test_plan.py holds this against a plan."""
 _CHOSEN = re.compile(r"(CUDA|NVIDIA)_VISIBLE_DEVICES")
 _SECRET_WORD = re.compile(
-    r"((API|ACCESS|AUTH|PRIVATE|SECRET)?(TOKEN|KEYS?)|SECRETS?|.*(PASSWORDS?|PASSWD|PASSPHRASE))\d*"
+    r"((API|ACCESS|AUTH|PRIVATE|SECRET)?KEYS?|(?!TIK).*TOKEN|SECRETS?|.*(PASSWORDS?|PASSWD|PASSPHRASE))\d*"
 )
-"""A word in the name of a secret. Tokens in the plural are something to count (MAX_TOKENS)."""
+"""A word in the name of a secret. Tokens in the plural are something to count (MAX_TOKENS), tiktoken is a package."""
 _LAST_WORD = re.compile(r"(.+_PWD|(.+_)?PASS)\d*")
 """A name that ends as one of a secret: the word means other things elsewhere (PASS_RATE), and PWD alone is a folder."""
 _CAMELS_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

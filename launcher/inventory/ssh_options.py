@@ -19,14 +19,15 @@ _CLASHING = frozenset(
 _SSH = frozenset({"ssh", "smart", "ansible.builtin.ssh"})
 _NAMES = {
     "connection": ("ansible_connection",),
-    "port": ("ansible_port", "ansible_ssh_port"),
-    "user": ("ansible_user", "ansible_ssh_user"),
+    "port": ("ansible_ssh_port", "ansible_port"),
+    "user": ("ansible_ssh_user", "ansible_user"),
     "key_file": ("ansible_ssh_private_key_file", "ansible_private_key_file"),
     "args": ("ansible_ssh_args",),
     "common_args": ("ansible_ssh_common_args",),
     "extra_args": ("ansible_ssh_extra_args",),
-    "password": ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password"),
+    "password": ("ansible_ssh_password", "ansible_ssh_pass", "ansible_password"),
 }
+"""Where an inventory gives several, the first here counts, as with Ansible, whose documentation has it last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +89,13 @@ def from_variables(
         ValueError: a value can't be right; the message names the variable.
     """
 
-    def text(name: str, read: Callable[[Any], Any] = render) -> str:
-        value = next((variables[each] for each in _NAMES[name] if variables.get(each) is not None), None)
-        content = None if value is None else read(value)
-        return "" if content is None else str(content)
+    def content(name: str, read: Callable[[Any], Any]) -> Any:
+        value = next((variables[each] for each in _NAMES[name] if variables.get(each) is not None), "")
+        return read(value)
+
+    def text(name: str) -> str:
+        value = content(name, render)
+        return "" if value is None else str(value)
 
     for name in ("args", "common_args", "extra_args"):
         try:
@@ -101,6 +105,7 @@ def from_variables(
     port = text("port")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError(f"ansible_port is {port!r}; must be a whole number from 1 to 65535")
+    password = content("password", unlock)  # None: it stays encrypted
     return SshOptions(
         over_ssh=(text("connection") or "ssh") in _SSH,
         port=int(port) if port else None,
@@ -109,11 +114,6 @@ def from_variables(
         args=text("args"),
         common_args=text("common_args"),
         extra_args=text("extra_args") or None,
-        has_password=any(_is_given(variables.get(each)) for each in _NAMES["password"]),
-        password=text("password", unlock),
+        has_password=password is None or str(password) != "",
+        password="" if password is None else str(password),
     )
-
-
-def _is_given(value: Any) -> bool:
-    """Whether a variable has a value, without a look at it: one that is encrypted, which is no `str`, stays so."""
-    return value is not None and not (isinstance(value, str) and not value)

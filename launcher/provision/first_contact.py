@@ -79,8 +79,12 @@ def _introduce(
                 f"{host.name}: its ssh options keep {pins} from being read; move what is in "
                 "ansible_ssh_extra_args to ansible_ssh_common_args, and set no GlobalKnownHostsFile there"
             )
-        elif known_hosts.known(route):
+        elif entries := known_hosts.known(route):
             answers[host.name] = Answer(state=State.CHANGED, reason=refusals.KEY_OF_ANOTHER_KIND)
+            if not route.takes_ed25519 and all("ed25519" in key.kind for _, _, key in entries):
+                forget = shlex.join(("ssh-keygen", "-f", str(entries[0][0]), "-R", route.name))
+                reason = f"{refusals.KIND_NOT_TAKEN}: {forget}, then make provision shows another"
+                answers[host.name] = Answer(state=State.UNKNOWN, reason=reason)
         else:
             ask[host.name] = route
     shown = known_hosts.scan(ask)

@@ -6,7 +6,8 @@ from pathlib import Path
 from launcher.base.paths import ROOT
 
 OPTIONS = ("-o", "BatchMode=no", "-o", "NumberOfPasswordPrompts=1")
-"""With one question, a wrong password counts once, for fail2ban too."""
+"""With one question, a wrong password counts once, for fail2ban too. (An sshd that asks in two ways, password and
+keyboard-interactive, counts an empty one besides: ssh can't be told to leave out the second.)"""
 _PROGRAM = ROOT / "launcher" / "ssh" / "askpass.sh"
 _AS_ITSELF = 'export RINGMASTER_ASKED_BY=$$; exec "$@"'
 

@@ -44,7 +44,7 @@ def dial(host: Host, pins: Path, over: threading.Event | None = None) -> Remote:
             end = master.wait_ready(LIMIT_S, over or threading.Event())
             if end is not None:
                 refusal = _refusal(host, options, pins, judge(end))
-                raise RefusedError(_of_password(refusal, host, asked=pipe is not None and pipe.was_read))
+                raise RefusedError(_of_password(refusal, host, pipe))
             if master.preamble:  # it would stand before the output of every program, and break the transfer of files
                 raise RefusedError(refusals.talkative(master.preamble))
             transport = mux.connect(folder / "s", host.name)
@@ -61,10 +61,10 @@ def dial(host: Host, pins: Path, over: threading.Event | None = None) -> Remote:
     return Remote(host, transport, master)
 
 
-def _of_password(refusal: Refusal, host: Host, *, asked: bool) -> Refusal:
+def _of_password(refusal: Refusal, host: Host, pipe: PasswordPipe | None) -> Refusal:
     """Return the refusal with what became of the node's password, where there is one and no key was accepted."""
-    if asked:
-        return refusals.wrong_password(refusal)
+    if pipe is not None:
+        return refusals.wrong_password(refusal) if pipe.was_read else refusals.unasked_password(refusal)
     return refusals.locked_password(refusal) if host.ssh.has_password and not host.ssh.password else refusal
 
 

@@ -34,6 +34,7 @@ class RefusedError(Exception):
 KEY_UNKNOWN = "its host key is not known"
 KEY_CHANGED = "its host key is not the pinned one"
 KEY_OF_ANOTHER_KIND = "it no longer has a key of the pinned kind"
+KIND_NOT_TAKEN = "only its ed25519 key is pinned, and ssh takes none here (HostKeyAlgorithms, FIPS)"
 PINNING = "make provision shows it, asks, and pins it"
 TIMED_OUT = "timed out; is it switched on, and does its firewall let SSH pass?"
 REFUSED = "connection refused; is sshd running, and on this port? (`ufw limit` refuses those who come often, too)"
@@ -44,6 +45,8 @@ TURNED_AWAY = (
 """The refusal that is worth another attempt."""
 _KEY_REFUSED = "no key was accepted"
 _NO_KEY = f"{_KEY_REFUSED} for user {{1}}; see ansible_user and its keys (ssh-add for one with a passphrase)"
+_JUMP_REFUSED = "its jump host accepted no key for {1}; see ProxyJump and your keys for it; it gets no password"
+_NO_FORWARD = "its jump host can't connect to it ({1}); see ansible_host, and AllowTcpForwarding there"
 _NO_ROUTE = "no route to it from here"
 _NO_SSH = "what answers there doesn't speak SSH; is this sshd's port?"
 _OPEN_KEY = "the private key's file is open to others"
@@ -57,8 +60,15 @@ _SILENT = "make its start-up files (.bashrc, .cshrc, ...) silent where there is 
 _SHOWN = 40
 """How many characters of a node's words a reason shows."""
 _WRONG_OPTION = r"^((?:command-line|\S.*:|\S.* )\s*line \d+: (?:Bad|Missing|Unsupported|no argument|keyword) ?.*)$"
-_FOR_PROXY = r"(?s:.*)^(?:kex|ssh)_exchange_identification:"
-"""What ssh says after the words of a proxy command's program, which has no form that we know."""
+_FOR_PROXY = (
+    r"(?s:.*)^(?:(?:kex|ssh)_exchange_identification:"
+    r"|(?:banner exchange: Connection to|Connection (?:closed|reset) by) UNKNOWN port)"
+)
+"""What ssh says after the words of a proxy command's program, which have no form that we know; 9.5 changed it."""
+_NOT_THERE = (
+    r"^(?!no such identity|Load key|debug\d)(\S.*: (?:(?:command )?not found|No such file or directory"
+    r"|Name or service not known|Temporary failure in name resolution))\s*$"
+)
 _PATTERNS: tuple[tuple[str, State, str], ...] = (
     # In this order: the first that fits is the cause, and what follows is its consequence. Each is a whole line of
     # ssh's own, from its beginning: the banner that a node shows before the login may say "permission denied", too.
@@ -73,15 +83,18 @@ _PATTERNS: tuple[tuple[str, State, str], ...] = (
     (r"^(?:Connection to \S+ port \d+ timed out|Timeout, server \S+ not responding)", State.DOWN, TIMED_OUT),
     (rf"^{_DIALLED}.*Connection refused", State.DOWN, REFUSED),
     (rf"^{_DIALLED}.*(?:No route to host|Network is unreachable)", State.DOWN, _NO_ROUTE),
+    (r"^channel \d+: open failed: (.*?)\s*^stdio forwarding failed", State.DOWN, _NO_FORWARD),
     (r"^@ +WARNING: UNPROTECTED PRIVATE KEY FILE! +@", State.DENIED, _OPEN_KEY),
     (r'^(?:Load key ".*": bad permissions|bad permissions: ignore key)', State.DENIED, _OPEN_KEY),
     (r"^Warning: Identity file (.+?) not accessible", State.DENIED, "the private key {1} is not there"),
     (r"^Received disconnect from \S+ port \d+:\d+: Too many authentication failures", State.DENIED, _TOO_MANY),
+    (rf"^(\S+?@\S+): Permission denied \({_FOR_PROXY}", State.DENIED, _JUMP_REFUSED),
     (r"^(\S+?)@\S+: Permission denied \(", State.DENIED, _NO_KEY),
     (r"^Permission denied(?: \(|, please try again\.)", State.DENIED, _NO_KEY.replace(" for user {1}", "")),
     (rf"timed out{_FOR_PROXY}", State.DOWN, TIMED_OUT),
     (rf"Connection refused{_FOR_PROXY}", State.DOWN, REFUSED),
     (rf"(?:No route to host|Network is unreachable){_FOR_PROXY}", State.DOWN, _NO_ROUTE),
+    (rf"{_NOT_THERE}{_FOR_PROXY}", State.DOWN, "its ProxyCommand fails: {1}"),
     (r"^Connection (?:closed|reset) by \S+ port \d+\s*$", State.DOWN, TURNED_AWAY),
     (r"^(?:kex|ssh)_exchange_identification:.*(?:Connection (?:closed|reset)|Not allowed at this time|Exceeded MaxSt)",
      State.DOWN, TURNED_AWAY),
@@ -104,6 +117,14 @@ def wrong_password(refusal: Refusal) -> Refusal:
         return refusal
     who = refusal.reason.partition(";")[0].replace(_KEY_REFUSED, "neither a key nor the password was accepted")
     return replace(refusal, reason=f"{who}; see ansible_user, and ansible_password or what was typed for ASK=ssh")
+
+
+def unasked_password(refusal: Refusal) -> Refusal:
+    """Return the refusal of a node that had a password waiting; other reasons than the login's stay."""
+    if not refusal.reason.startswith(_KEY_REFUSED):
+        return refusal
+    unasked = "the password was not asked for (PasswordAuthentication, there or here)"
+    return replace(refusal, reason=f"{refusal.reason}; {unasked}")
 
 
 def locked_password(refusal: Refusal) -> Refusal:

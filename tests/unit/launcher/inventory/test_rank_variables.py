@@ -57,6 +57,7 @@ def test_what_ringmaster_and_torchrun_set(name: str) -> None:
 
 SECRET = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "GITHUB_TOKEN", "AWS_SESSION_TOKEN", "NEPTUNE_API_TOKEN", "TOKEN"),
+    *("HFTOKEN", "GITLABTOKEN"),
     *("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "WANDB_API_KEY", "OPENAI_API_KEY", "OPENAI_API_KEYS"),
     *("KAGGLE_KEY", "SSH_PRIVATE_KEY", "COMET_API_KEY", "APIKEY", "API_KEY_2", "KEY1", "api_key", "myApiKey"),
     *("CLIENT_SECRET", "SECRET", "SECRETKEY", "MySecretThing", "CLEARML_API_SECRET_KEY", "DJANGO_SECRETS"),

@@ -1,5 +1,6 @@
 """Ansible's connection variables become ssh's options, also for paths with spaces."""
 
+import json
 import shlex
 import shutil
 from pathlib import Path
@@ -71,6 +72,31 @@ def test_the_password_is_shown_by_nothing(tmp_path: Path, value: str) -> None:
     host = read(tmp_path, f"{{ansible_password: {value}}}")
     assert (host.ssh.has_password, host.ssh.password) == (True, "geheim")
     assert "geheim" not in repr(host) and "geheim" not in "".join(host.ssh.options(""))
+
+
+@pytest.mark.parametrize("value", ["''", "null", "\"{{ lookup('env', 'NO_SUCH_VARIABLE') }}\""])
+def test_an_empty_password_is_none(tmp_path: Path, value: str) -> None:
+    host = read(tmp_path, f"{{ansible_password: {value}}}")
+    assert (host.ssh.has_password, host.ssh.password) == (False, "")
+
+
+def test_of_several_names_of_a_variable_the_one_counts_that_counts_for_ansible(tmp_path: Path) -> None:
+    names = (
+        ("ansible_user", "ansible_ssh_user"),
+        ("ansible_port", "ansible_ssh_port"),
+        ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password"),
+        ("ansible_private_key_file", "ansible_ssh_private_key_file"),
+    )
+    given = {each: str(place) for several in names for place, each in enumerate(several, start=1)}
+    from ansible.playbook.play_context import PlayContext
+    from ansible.plugins.loader import connection_loader
+
+    ansible = connection_loader.get("ssh", PlayContext())
+    ansible.set_options(var_options=given)
+    ssh = read(tmp_path, json.dumps(given)).ssh
+    for option, name in (("remote_user", "user"), ("password", "password"), ("private_key_file", "key_file")):
+        assert getattr(ssh, name) == ansible.get_option(option)
+    assert ssh.port == ansible.get_option("port") == 2
 
 
 def test_this_machine_is_not_reached_by_ssh() -> None:

@@ -20,7 +20,7 @@ test "$1" = -G && last=$before
 case "$*" in *"$pins"*) ;; *) echo "our options are missing" >&2; exit 255 ;; esac
 if [ "$1" = -G ]; then
   echo "hostname $last"; echo "port 22"; echo "userknownhostsfile /none"; echo "globalknownhostsfile /none $pins"
-  case $last in jumped*) echo "proxyjump bastion" ;; esac
+  case $last in jumped*) echo "proxyjump bastion" ;; fips*) echo "hostkeyalgorithms ssh-rsa" ;; esac
   exit 0
 fi
 case $last in
@@ -100,6 +100,19 @@ def test_a_key_of_another_kind_is_a_changed_key(pins: Path, capsys: pytest.Captu
     pins.write_text(f"x,other ssh-rsa {BLOB}\n")
     assert "n-other" in refusal(hosts("other"), pins, trust=True)
     assert "CHANGED KEY" in capsys.readouterr().out
+
+
+def test_a_pinned_kind_that_ssh_does_not_take_here_is_no_changed_key(
+    pins: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pins.write_text(f"x,fips ssh-ed25519 {BLOB}\n")
+    assert "n-fips" in refusal(hosts("fips"), pins, trust=True)
+    said = capsys.readouterr().out
+    assert "CHANGED KEY" not in said and "someone stands" not in said
+    assert (
+        f"only its ed25519 key is pinned, and ssh takes none here (HostKeyAlgorithms, FIPS): ssh-keygen -f {pins}"
+        in said
+    )
 
 
 def test_behind_a_jump_host_the_user_pins_by_hand(pins: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,22 @@ def test_one_that_stays_encrypted_is_named(place: Place, machine: Sshd) -> None:
     assert failed["node1"].why.endswith("; its ansible_password is encrypted, and no password opens it (ASK=vault)")
 
 
+def test_a_node_that_takes_none_is_said_to(place: Place, machine: Sshd) -> None:
+    machine.password = None
+    _, failed = open_all([with_password(place, machine, PASSWORD)], place.pins)
+    assert failed["node1"].why.startswith("no key was accepted for user ops; ")
+    assert failed["node1"].why.endswith("; the password was not asked for (PasswordAuthentication, there or here)")
+    assert machine.tried == []
+
+
+def test_where_sshd_asks_in_two_ways_it_is_given_once(place: Place, machine: Sshd) -> None:
+    """ssh answers the second question with nothing: it can't be told not to."""
+    machine.asks_by = "keyboard-interactive,password"
+    _, failed = open_all([with_password(place, machine, "wrong")], place.pins)
+    assert machine.tried == ["wrong", ""]
+    assert failed["node1"].why.startswith("neither a key nor the password was accepted")
+
+
 def test_other_reasons_stay(place: Place, machine: Sshd) -> None:
     machine.shell = "/bin/false"
     _, failed = open_all([with_password(place, machine, PASSWORD)], place.pins)
@@ -129,3 +146,12 @@ def test_nobody_else_is_answered(tmp_path: Path) -> None:
     assert done.stdout == "end\n" and not pipe.was_read
     pipe.take_back()
     assert not list(tmp_path.iterdir())
+
+
+def test_one_that_somebody_else_has_removed_holds_up_nobody(tmp_path: Path) -> None:
+    pipe = PasswordPipe(tmp_path / "pipe", b"geheim")
+    pipe.path.unlink()
+    taking = threading.Thread(target=pipe.take_back, daemon=True)
+    taking.start()
+    taking.join(30.0)
+    assert not taking.is_alive()

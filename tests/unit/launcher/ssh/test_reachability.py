@@ -29,6 +29,21 @@ Host key verification failed."""
          "kex_exchange_identification: Connection closed by remote host", State.DOWN, "connection refused"),
         ("nc: connect to 10.0.0.1 port 22 (tcp) failed: Connection refused\n"
          "kex_exchange_identification: Connection closed by remote host", State.DOWN, "connection refused"),
+        ("channel 0: open failed: connect failed: Name or service not known\r\nstdio forwarding failed\r\n"
+         "Connection closed by UNKNOWN port 65535", State.DOWN,
+         "its jump host can't connect to it (connect failed: Name or service not known); see ansible_host"),
+        ("channel 0: open failed: administratively prohibited: open failed\nstdio forwarding failed\n"
+         "kex_exchange_identification: Connection closed by remote host", State.DOWN, "AllowTcpForwarding"),
+        ("me@jump: Permission denied (publickey,password).\r\nConnection closed by UNKNOWN port 65535\r",
+         State.DENIED, "its jump host accepted no key for me@jump"),
+        ("nc: connect to 10.0.0.1 port 22 (tcp) failed: Connection refused\n"
+         "Connection closed by UNKNOWN port 65535", State.DOWN, "connection refused"),
+        ("sh: 1: exec: corkscrew: not found\nConnection closed by UNKNOWN port 65535",
+         State.DOWN, "its ProxyCommand fails: sh: 1: exec: corkscrew: not found"),
+        ("debug1: load_hostkeys: fopen /k: No such file or directory\nConnection closed by UNKNOWN port 65535",
+         State.DOWN, "too many logins at once (MaxStartups)"),
+        ("Could not create directory '/.ssh' (No such file or directory).\r\nConnection closed by 10.0.0.9 port 22\n"
+         "Connection closed by UNKNOWN port 65535", State.DOWN, "too many logins at once (MaxStartups)"),
         ("Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures",
          State.DENIED, "too many keys"),
         ("ops@10.0.0.1: Permission denied (publickey).", State.DENIED, "no key was accepted for user ops"),

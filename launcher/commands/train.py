@@ -66,8 +66,7 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
         if dry:
             dry_run.show(plan)
             return ExitCode.SUCCEEDED
-        if site.equip(plan):
-            plan, folder = _planned(options, request, site, source)
+        plan, folder = _equipped(options, request, site, source, plan, folder)
         site.prepare(plan)
         plan, folder = _created(options, request, site, source, plan, folder)
         try:
@@ -153,6 +152,14 @@ def _created(
             if options.name:
                 raise
             plan, folder = _planned(options, request, site, source)
+            plan, folder = _equipped(options, request, site, source, plan, folder)
+
+
+def _equipped(
+    options: TrainOptions, request: Request, site: Site, source: Checkpoint | None, plan: Plan, folder: JobFolder
+) -> tuple[Plan, JobFolder]:
+    """Install what the plan takes for granted; return the plan that was made with it."""
+    return _planned(options, request, site, source) if site.equip(plan) else (plan, folder)
 
 
 def _inherit(source: Checkpoint | None, folder: JobFolder, *, linked: bool) -> None:

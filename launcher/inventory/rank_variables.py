@@ -22,8 +22,11 @@ _SECRET_WORD = re.compile(
     r"((API|ACCESS|AUTH|PRIVATE|SECRET)?KEYS?|(?!TIK).*TOKEN|SECRETS?|.*(PASSWORDS?|PASSWD|PASSPHRASE))\d*"
 )
 """A word in the name of a secret. Tokens in the plural are something to count (MAX_TOKENS), tiktoken is a package."""
-_LAST_WORD = re.compile(r"(.+_PWD|(.+_)?PASS)\d*")
-"""A name that ends as one of a secret: the word means other things elsewhere (PASS_RATE), and PWD alone is a folder."""
+_LAST_WORD = re.compile(r"(.+_PWD|(.+_)?PASS|.*KEY)_?\d*")
+"""A name that ends as one of a secret: the word means other things elsewhere (PASS_RATE), and PWD alone is a folder.
+
+Some that end in KEY are none (MONKEY): naming those in SECRETS costs less than a secret in a plan.
+"""
 _CAMELS_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _GLOO = frozenset({

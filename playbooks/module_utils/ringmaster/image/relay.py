@@ -735,17 +735,20 @@ class Server(ThreadingHTTPServer):
 def tidy(blobs: str, boot: str) -> None:
     """Remove what an earlier relay has left unfinished, and this one can't go on with.
 
-    That is any upload, and a `.part` that was written before the node's last start: a power cut leaves such a file with
-    bytes that were never written, and they would have been handed on, to engines too, when the SHA-256 of the whole
-    shows that. What was written since is as it was written, even by a relay that was killed.
+    That is any upload, what another user's relay has left (only that user can read it), and a `.part` that was written
+    before the node's last start: a power cut leaves such a file with bytes that were never written, and they would have
+    been handed on, to engines too, when the SHA-256 of the whole shows that. What was written since is as it was
+    written, even by a relay that was killed.
     """
     mark, same = os.path.join(blobs, "boot"), False
     with contextlib.suppress(OSError), open(mark, encoding="ascii") as file:  # none, or that of another user
         same = file.read() == boot
     for name in os.listdir(blobs):
-        if name.endswith(".upload") or (not same and (name == "boot" or name.endswith(".part"))):
-            os.unlink(os.path.join(blobs, name))
-    if not same:
+        path = os.path.join(blobs, name)
+        old = not same and (name == "boot" or name.endswith(".part"))
+        if old or name.endswith(".upload") or os.lstat(path).st_uid != os.geteuid():
+            os.unlink(path)
+    if not os.path.exists(mark):
         with open(mark, "x", encoding="ascii") as file:
             file.write(boot)
 

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -214,6 +215,18 @@ def test_what_was_left_before_the_node_started_anew_is_not_trusted(tmp_path: Pat
     (tmp_path / "boot").write_text("")  # the power cut's, too
     relay.tidy(str(tmp_path), "second boot")
     assert not part.exists()
+
+
+def test_what_another_users_relay_has_left_is_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that user can read it: it would be announced, and then not sent."""
+    relay.tidy(str(tmp_path), "boot")
+    (tmp_path / DIGEST).write_bytes(CONTENT)
+    relay.tidy(str(tmp_path), "boot")
+    assert (tmp_path / DIGEST).exists()
+    own = os.geteuid()
+    monkeypatch.setattr(relay.os, "geteuid", lambda: own + 1)
+    relay.tidy(str(tmp_path), "boot")
+    assert [path.name for path in tmp_path.iterdir()] == ["boot"]
 
 
 def test_wrong_bytes_are_thrown_away_and_fetched_from_another_node(tmp_path: Path) -> None:

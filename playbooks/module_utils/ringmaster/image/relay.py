@@ -68,7 +68,7 @@ _SSH = (
     "-o", "ConnectTimeout=10",
     "-o", "ServerAliveInterval=5",  # a silent network is noticed in 15 s
     "-o", "ServerAliveCountMax=3",
-    "-o", "LogLevel=ERROR",  # without sshd's banner, which would be taken for the reason of a failure
+    "-o", "LogLevel=INFO",  # from there on ssh says why a forwarding is refused
     "-o", "ControlMaster=no",
     "-o", "ControlPath=none",
 )  # fmt: skip
@@ -362,7 +362,8 @@ class Tunnel:
         self._name, self._path, self._port, self._command = name, path, port, ssh
         self._lock = threading.Lock()
         self._ssh: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._log = path + ".log"
+        """ssh's own words; its standard error has sshd's banner too, which would be taken for the reason of a failure."""
         self._refused_at = 0.0
 
     def fetch(self, digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
@@ -399,13 +400,15 @@ class Tunnel:
                 return
             if self._refused_at > asked_at:
                 raise OSError("no tunnel")  # while we waited, another blob tried: not every blob waits for a dead node
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the tunnel
-            words = [*self._command, "-L", f"{self._path}:127.0.0.1:{self._port}", self._name, "cat"]
+            for path in (self._path, self._log):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            forward = f"{self._path}:127.0.0.1:{self._port}"
+            words = [*self._command, "-E", self._log, "-L", forward, self._name, "cat"]
             self._ssh = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True
-            )
+                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
             deadline = time.monotonic() + _OPEN_S
             while not os.path.exists(self._path):
                 if self._ssh.poll() is not None or time.monotonic() > deadline:
@@ -417,14 +420,18 @@ class Tunnel:
 
     def _why(self, error: Exception) -> str:
         """Return what ssh says, or else what we saw."""
-        if self._ssh is None or self._errors is None:
+        if self._ssh is None:
             return str(error)
         with contextlib.suppress(subprocess.TimeoutExpired):  # its connections end a moment before it does
             self._ssh.wait(0.5)
-        start = max(0, os.fstat(self._errors.fileno()).st_size - _LONGEST)
-        words = os.pread(self._errors.fileno(), _LONGEST, start).decode(errors="replace")
-        lines = [line.strip() for line in words.splitlines() if line.strip()]
-        return f"not reached by SSH: {lines[-1]}" if lines and self._ssh.poll() is not None else str([*lines, error][0])
+        lines: list[str] = []
+        with contextlib.suppress(OSError), open(self._log, encoding="utf-8", errors="replace") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LONGEST))
+            lines = [line.strip() for line in log if line.strip()]
+        if self._ssh.poll() is not None:
+            return f"not reached by SSH: {lines[-1]}" if lines else str(error)
+        refused = [line for line in lines if line.startswith("channel ")]
+        return refused[-1] if refused and not isinstance(error, socket.timeout) else str(error)
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -335,10 +335,32 @@ def ask_through(store: Store) -> None:
 
 
 def test_why_ssh_fails_is_said(tmp_path: Path) -> None:
-    words = ("sh", "-c", "echo 'ops@node1: Permission denied (publickey).' >&2; exit 255")
-    tunnel = Tunnel("node1", str(tmp_path / "s"), 1, words)
+    """That is what ssh writes into its log (`-E`), and not sshd's banner, which it prints."""
+    said = "echo 'ops@node1: Permission denied (publickey).' >>$1; echo 'No access for anybody else' >&2; exit 255"
+    tunnel = Tunnel("node1", str(tmp_path / "s"), 1, ("sh", "-c", said))
     with pytest.raises(SourceError, match=r"^not reached by SSH: ops@node1: Permission denied \(publickey\)\.$"):
         tunnel.fetch(DIGEST, 0)
+
+
+def test_why_ssh_forwards_nothing_is_said(tmp_path: Path) -> None:
+    """ssh says so on the level INFO, and stays connected."""
+    said = "channel 2: open failed: administratively prohibited: open failed"
+    source = f"""
+import socket, sys
+assert "LogLevel=ERROR" not in {relay._SSH}
+with socket.socket(socket.AF_UNIX) as server:
+    server.bind(sys.argv[sys.argv.index("-L") + 1].rsplit(":", 2)[0])
+    server.listen()
+    while True:
+        with server.accept()[0], open(sys.argv[sys.argv.index("-E") + 1], "a") as log:
+            print("{said}", file=log)
+"""
+    tunnel = Tunnel("node1", str(tmp_path / "s"), 1, (sys.executable, "-c", source))
+    with pytest.raises(SourceError, match=f"^{said}$"):
+        tunnel.fetch(DIGEST, 0)
+    assert tunnel._ssh is not None
+    tunnel._ssh.kill()
+    tunnel._ssh.wait()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from ansible.module_utils.ringmaster.image.registry import (
     FOLDER,
     arrived,
     claim,
+    goes_on,
     join,
     keep_only,
     leave,
@@ -58,14 +59,15 @@ def _place(folder: str, needed: int) -> Place:
 
 def link(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: linked`; a delivery of the same image that goes on here is joined."""
-    engine, offer, own = Engine(), parameters["offer"], parameters["delivery"]
+    engine, offer = Engine(), parameters["offer"]
+    own, name = {**parameters["delivery"], "image": offer["name"]}, offer["name"]
     if find_image(engine, parameters["reference"]) is not None:
         return {"changed": False}
-    if pull.runs(offer["name"]) and not problem():
+    manifest = Manifest(patience_s=parameters["seconds"])
+    if (pull.runs(name) or (goes_on(name) and not pull.begun(name))) and not problem():
         join(own, parameters["user"])
         return {"changed": False}
     claim(own, parameters["user"], first=False)
-    manifest = Manifest(patience_s=parameters["seconds"])
     pull.stop()
     check_room(engine, offer)
     start(manifest, own, parameters["user"], parameters["before"])
@@ -74,8 +76,8 @@ def link(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: fetched`; an image that another delivery has brought meanwhile is not fetched again."""
-    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
     renew(parameters["delivery"])
+    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
     image = find_image(engine, parameters["reference"])
     present, of = image is not None, 0
     if image is None:

@@ -108,9 +108,9 @@ def remedy_of(problem: str, name: str, user: str) -> str:
 
 def served(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: served`."""
+    manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     if parameters["hand_on"]:
         claim(parameters["delivery"], parameters["user"], first=True)
-    manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     image, pulled = obtain(manifest, engine, parameters)
     offer, fresh = serve(manifest, engine, image, parameters) if parameters["hand_on"] else ({}, False)
     forget_old(manifest, engine, image["Id"])

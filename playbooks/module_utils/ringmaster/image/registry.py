@@ -5,6 +5,7 @@ Deliveries that begin on this node share its relay. Any other pair would stop ea
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -34,7 +35,7 @@ _LOOKS = 3
 def claim(own: dict[str, Any], user: str, *, first: bool) -> None:
     """Wait until no other delivery works on this node that this one can't share the relay with.
 
-    Call it before the manifest is locked: a delivery that goes on needs that to say so.
+    Call it with the manifest locked: of two that wait for an interrupted one, the second finds the first one's mark.
 
     Raises:
         BusyError: one goes on.
@@ -47,8 +48,14 @@ def claim(own: dict[str, Any], user: str, *, first: bool) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
+def goes_on(image: str) -> bool:
+    """Return whether a delivery of this image goes on here, as a link."""
+    mark = delivery.mark_of(_MARK)
+    return mark.get("image") == image and delivery.fresh(_MARK, time.time()) and _active()
+
+
 def renew(own: dict[str, Any]) -> None:
-    """Say that a delivery goes on here."""
+    """Say that a delivery goes on here. Call it before the manifest is locked: another one may hold it in `claim`."""
     delivery.renew(_MARK, own)
 
 
@@ -186,7 +193,9 @@ def _sending() -> bool:
 
 
 def _renewed() -> int:
-    return os.stat(_MARK).st_mtime_ns if os.path.exists(_MARK) else 0
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(_MARK).st_mtime_ns
+    return 0
 
 
 def _active() -> bool:

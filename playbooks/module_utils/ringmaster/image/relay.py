@@ -348,11 +348,12 @@ class Store:
             with self._lock:
                 self._written.remove(upload)
 
-    def problem(self) -> str:
-        """Return why a blob can't be had or stored, or nothing."""
+    def state(self) -> dict[str, Any]:
+        """Return what the function `state` says of it to others."""
         with self._lock:
             failed = [blob for blob in self._blobs.values() if blob.failed_for_now() and not blob.lacked]
-        return failed[0].problem if failed else self.push_problem
+            busy = self.sending + len(self._written)
+        return {"problem": failed[0].problem if failed else self.push_problem, "sending": busy}
 
 
 class Tunnel:
@@ -505,8 +506,7 @@ class Answers(BaseHTTPRequestHandler):
         if self.path == "/v2/":
             self._answer(200, b"{}")
         elif self.path == _STATE:
-            state = {"problem": self._store.problem(), "sending": self._store.sending}
-            self._answer(200, json.dumps(state).encode())
+            self._answer(200, json.dumps(self._store.state()).encode())
         elif found is None or blob is None:
             self._refuse(404, "the registry of this delivery hasn't it")
         elif blob.problem and (self._offset() or 0) >= blob.have:
@@ -534,24 +534,24 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         """Go on with an upload."""
-        with self._writing():
-            name, size = self._take()
-            if name:
-                self._accepted(name, self.path.rpartition("/")[0] + "/", size)
+        self._alone(self._go_on)
 
     def do_PUT(self) -> None:
         """End an upload, or take a manifest."""
-        with self._writing():
-            self._end_upload()
+        self._alone(self._end_upload)
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _alone(self, write: Callable[[], None]) -> None:
         found = _UPLOAD.fullmatch(self.path)
         try:
             with self._store.only_writer(found[1]) if found else contextlib.nullcontext():
-                yield
+                write()
         except BodyError as error:
             self._refuse(error.status, str(error))
+
+    def _go_on(self) -> None:
+        name, size = self._take()
+        if name:
+            self._accepted(name, self.path.rpartition("/")[0] + "/", size)
 
     def _end_upload(self) -> None:
         if _PUT_MANIFEST.fullmatch(self.path) and self._store.chain is None:
@@ -698,7 +698,8 @@ def answers(port: int) -> bool:
 def state(port: int) -> dict[str, Any]:
     """Return what the relay at this port of this node's loopback says; {} where there is none.
 
-    `problem`: why it can't get or store a blob, or nothing. `sending`: how many blobs it is sending.
+    `problem`: why it can't get or store a blob, or nothing. `sending`: how many blobs it is sending
+    or, of the first node's engine, receiving.
     """
     try:
         known = json.loads(_asked(port, _STATE) or b"{}")

@@ -46,6 +46,7 @@ class Units:
         self.problem = ""
         self.busy = False
         self.alone = True
+        self.goes_on = False
 
     def claim(self) -> None:
         if self.busy:
@@ -78,6 +79,7 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "claim", lambda *_, **__: units.claim())
     monkeypatch.setattr(module, "join", lambda *_: units.seen.append("joined"))
     monkeypatch.setattr(module, "renew", lambda _delivery: None)
+    monkeypatch.setattr(module, "goes_on", lambda name: units.goes_on and name == OFFER["name"])
     monkeypatch.setattr(module, "leave", lambda _delivery: units.alone)
     monkeypatch.setattr(module, "keep_only", lambda: units.seen.append("no blobs"))
     for name, do in (("begin", "pull"), ("stop", "no pull")):
@@ -124,6 +126,29 @@ def test_a_delivery_that_still_goes_on_here_is_joined(units: Units, monkeypatch:
     monkeypatch.setattr(pull, "runs", lambda name: name == OFFER["name"])
     assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
     assert units.seen == ["joined"]
+
+
+def test_one_that_has_not_begun_to_pull_is_joined_too(units: Units) -> None:
+    """Between its first task here and the second; another one of the same image was refused then."""
+    units.goes_on = units.busy = True
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
+    assert units.seen == ["joined"]
+    units.busy = False
+    units.seen = ["pull"]  # it has ended
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": True}
+
+
+def test_of_two_that_wait_the_second_finds_the_first(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a node is claimed with the manifest locked. Who waits for the lock has said before that the delivery goes on."""
+    module, state = ringmaster_image_fetch, ringmaster_image_fetch.Manifest()
+    monkeypatch.setattr(module, "Manifest", lambda **_: units.seen.append("locked") or state)
+    monkeypatch.setattr(module, "claim", lambda *_, **__: units.seen.append("claimed"))
+    monkeypatch.setattr(module, "renew", lambda _delivery: units.seen.append("renewed"))
+    module.link(parameters())
+    assert units.seen == ["locked", "claimed", "no pull", "relay ['node1']"]
+    units.seen, units.ends = [], [False]
+    module.fetch(parameters())
+    assert units.seen == ["renewed", "locked", "pull"]
 
 
 def test_a_delivery_that_has_just_given_up_is_begun_again(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:

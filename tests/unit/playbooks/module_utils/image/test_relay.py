@@ -112,10 +112,10 @@ def test_a_blob_that_nobody_sends_says_why_and_is_not_searched_for_at_each_quest
     assert tries == [0]
     assert (tmp_path / "moved").read_text() == "node1: not reached by SSH: Permission denied\n"
     assert store.get(DIGEST) is blob
-    assert store.problem() == blob.problem
+    assert store.state()["problem"] == blob.problem
     monkeypatch.setattr(blob, "_again_at", 0)
     assert store.get(DIGEST) is not blob
-    assert store.problem() == ""
+    assert store.state()["problem"] == ""
 
 
 def test_a_node_that_lacks_a_blob_has_not_failed(tmp_path: Path) -> None:

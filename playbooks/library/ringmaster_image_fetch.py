@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -29,25 +30,31 @@ from ansible.module_utils.ringmaster.image.registry import (
     join,
     keep_only,
     leave,
+    make_room,
     moved,
     problem,
     renew,
     start,
 )
-from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, room_needed, short_of_room
+from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, layers_missing, room_needed, short_of_room
 
 _LEAST = 1_000_000
 
 
 def check_room(engine: Engine, offer: dict[str, Any]) -> None:
     """Raise ValueError where the image won't fit."""
-    relays, engines = room_needed(offer["layers"], offer["size"], engine.chains())
-    wanted = ((engine.root(), engines), (FOLDER, max(0, relays - arrived())))
+    chains = engine.chains()
+    relays, engines = room_needed(offer["layers"], offer["size"], chains)
+    wanted = ((engine.root(), engines), (FOLDER, max(0, relays - arrived(_blobs(offer, chains)))))
     short = short_of_room([_place(folder, needed) for folder, needed in wanted])
     if short:
         raise ValueError(
             f"while the image arrives it needs {short}: free some (`docker system df` shows what images take)"
         )
+
+
+def _blobs(offer: dict[str, Any], here: Sequence[Sequence[str]] = ()) -> list[str]:
+    return [one["blob"] for one in layers_missing(offer["layers"], here)]
 
 
 def _place(folder: str, needed: int) -> Place:
@@ -69,6 +76,7 @@ def link(parameters: dict[str, Any]) -> dict[str, Any]:
         return {"changed": False}
     claim(own, parameters["user"], first=False)
     pull.stop()
+    make_room(_blobs(offer))
     check_room(engine, offer)
     start(manifest, own, parameters["user"], parameters["before"])
     return {"changed": True}
@@ -86,9 +94,11 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
         manifest.note(ROLE, "image", offer["name"])
         if not pull.begun(offer["name"]):
             pull.begin(offer["name"], parameters["seconds"])
-        of = max(_LEAST, bytes_missing(offer["layers"], engine.chains()))
+        chains = engine.chains()
+        of = max(_LEAST, bytes_missing(offer["layers"], chains))
         if not pulled(parameters["patience"]):
-            return {"changed": True, "done": False, "bytes": min(arrived(), of), "of": of}
+            have = arrived(_blobs(offer, chains))
+            return {"changed": True, "done": False, "bytes": min(have, of), "of": of}
         image = engine.inspect(offer["name"])
         if image is None or image["Id"] not in offer["ids"]:
             raise ValueError(f"the image that arrived is {image and image['Id']}, not the one that was handed on")

@@ -11,7 +11,7 @@ import os
 import pwd
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read, write
@@ -138,18 +138,24 @@ def problem() -> str:
     return str(relay.state(PORT).get("problem") or "")
 
 
-def arrived() -> int:
-    """Return how many bytes have arrived."""
-    try:
-        return sum(one.stat().st_size for one in os.scandir(BLOBS))
-    except FileNotFoundError:
-        return 0
+def arrived(blobs: Iterable[str]) -> int:
+    """Return how many bytes of these have arrived. What was left of another image doesn't count."""
+    return sum(map(_size, blobs))
 
 
 def content_of(digest: str) -> dict[str, Any]:
     """Return a manifest that was pushed."""
     content: dict[str, Any] = json.loads(read(_blob(digest)) or "{}")
     return content
+
+
+def make_room(blobs: Sequence[str]) -> None:
+    """Stop the relay, and remove what it has of another image than the one of these layers, if they are known."""
+    stop()
+    wanted = {name for blob in blobs for name in (blob, f"{blob}.part")} | {"boot"}
+    for name in os.listdir(BLOBS) if blobs and os.path.isdir(BLOBS) else ():
+        if name not in wanted:
+            os.unlink(os.path.join(BLOBS, name))
 
 
 def keep_only(digest: str = "") -> None:
@@ -170,6 +176,14 @@ def _used(digest: str) -> set[str]:
 
 def _blob(digest: str) -> str:
     return os.path.join(BLOBS, digest.partition(":")[2])
+
+
+def _size(blob: str) -> int:
+    path = os.path.join(BLOBS, blob)
+    for one in (path, f"{path}.part", path):  # it may become whole between the two
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(one).st_size
+    return 0
 
 
 def _shared(user: str) -> bool:

@@ -15,7 +15,7 @@ OFFER = {
     "tag": "t",
     "ids": [ID],
     "size": 20_000_000,
-    "layers": [{"layer": "l", "bytes": 8_000_000}],
+    "layers": [{"layer": "l", "blob": "compressed", "bytes": 8_000_000}],
 }
 
 
@@ -70,7 +70,8 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "Engine", FakeEngine)
     monkeypatch.setattr(module, "find_image", lambda engine, reference: engine.inspect(reference))
     monkeypatch.setattr(module, "record", lambda _manifest, reference, image, _name: FakeEngine().tag(image, reference))
-    monkeypatch.setattr(module, "arrived", lambda: 2_000_000)
+    monkeypatch.setattr(module, "arrived", lambda blobs: 2_000_000 if blobs == ["compressed"] else 0)
+    monkeypatch.setattr(module, "make_room", lambda _blobs: None)
     monkeypatch.setattr(module, "problem", lambda: units.problem)
     monkeypatch.setattr(module, "moved", lambda: ["node2: timed out"])
     monkeypatch.setattr(
@@ -198,7 +199,7 @@ def test_room_is_needed_where_it_arrives_too(units: Units, tmp_path: Path, monke
     """As far as it hasn't arrived yet; the folder needn't be there."""
     folder = str(tmp_path / "not" / "there")
     monkeypatch.setattr(ringmaster_image_fetch, "FOLDER", folder)
-    large = {**OFFER, "size": 0, "layers": [{"layer": "l", "bytes": 10**15}]}
+    large = {**OFFER, "size": 0, "layers": [{"layer": "l", "blob": "compressed", "bytes": 10**15}]}
     with pytest.raises(ValueError, match=rf"needs 1100000\.0 GB in .*{folder}, .* are free|needs 2200000\.0 GB in"):
         ringmaster_image_fetch.link(parameters(offer=large))
     assert "pull" not in units.seen

@@ -35,6 +35,7 @@ from ansible.module_utils.ringmaster.image.registry import (
     problem,
     renew,
     start,
+    stop_left,
 )
 from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, layers_missing, room_needed, short_of_room
 
@@ -134,8 +135,8 @@ def pulled(seconds: float) -> bool:
 
 
 def unlink(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Do all of `state: unlinked`."""
-    if leave(parameters["delivery"]):
+    """Do all of `state: unlinked`; what an interrupted delivery left, after it brought the image, is stopped too."""
+    if leave(parameters["delivery"]) or stop_left():
         pull.stop()
         keep_only()
     return {"changed": False}

@@ -47,6 +47,7 @@ class Units:
         self.busy = False
         self.alone = True
         self.goes_on = False
+        self.left = False
 
     def claim(self) -> None:
         if self.busy:
@@ -82,6 +83,7 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "renew", lambda _delivery: None)
     monkeypatch.setattr(module, "goes_on", lambda name: units.goes_on and name == OFFER["name"])
     monkeypatch.setattr(module, "leave", lambda _delivery: units.alone)
+    monkeypatch.setattr(module, "stop_left", lambda: units.left)
     monkeypatch.setattr(module, "keep_only", lambda: units.seen.append("no blobs"))
     for name, do in (("begin", "pull"), ("stop", "no pull")):
         monkeypatch.setattr(pull, name, lambda *_, do=do: units.seen.append(do))
@@ -166,6 +168,16 @@ def test_another_delivery_is_not_disturbed(units: Units) -> None:
     ringmaster_image_fetch.unlink(parameters())
     assert units.seen == []
     units.alone = True
+    ringmaster_image_fetch.unlink(parameters())
+    assert units.seen == ["no pull", "no blobs"]
+
+
+def test_the_relay_of_an_interrupted_delivery_that_brought_the_image_is_stopped(units: Units) -> None:
+    """It did so after this delivery had found it missing; this one's mark was never made here."""
+    FakeEngine.images[ID] = {"Id": ID, "Size": 1}
+    units.alone, units.left = False, True
+    ringmaster_image_fetch.link(parameters())
+    ringmaster_image_fetch.fetch(parameters())
     ringmaster_image_fetch.unlink(parameters())
     assert units.seen == ["no pull", "no blobs"]
 

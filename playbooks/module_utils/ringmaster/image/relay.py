@@ -149,7 +149,7 @@ class Chain:
         with self._lock:
             if place != self.current:
                 return  # another blob has moved on already
-            with open(self._log, "a", encoding="utf-8") as log:
+            with open(self._log, "a", encoding="utf-8", errors="replace") as log:  # another node's words
                 log.write(f"{self.sources[place][0]}: {' '.join(why.split())}\n")
             self.current = (place + 1) % len(self.sources)
 
@@ -225,7 +225,7 @@ class Blob:
                 return
             os.unlink(part)
             self._tell(problem=problem)  # the next who asks gets it from another node
-        except (OSError, SourceError) as error:
+        except (OSError, SourceError, ValueError) as error:  # whatever it is: readers wait for it
             self._again_at = time.monotonic() + _HELD_S
             self.lacked = isinstance(error, LackingError)
             self._tell(problem=disk_problem(error, self.path) if isinstance(error, OSError) else str(error))
@@ -364,7 +364,7 @@ class Tunnel:
         self._lock = threading.Lock()
         self._ssh: subprocess.Popen[bytes] | None = None
         self._log = path + ".log"
-        """ssh's own words; its standard error has sshd's banner too, which would be taken for the reason of a failure."""
+        """ssh's own words. Its standard error has sshd's banner too, which would be taken for a failure's reason."""
         self._refused_at = 0.0
 
     def fetch(self, digest: str, offset: int) -> tuple[int, Iterator[bytes]]:

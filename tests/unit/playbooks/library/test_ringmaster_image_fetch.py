@@ -142,7 +142,7 @@ def test_one_that_has_not_begun_to_pull_is_joined_too(units: Units) -> None:
 
 
 def test_of_two_that_wait_the_second_finds_the_first(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a node is claimed with the manifest locked. Who waits for the lock has said before that the delivery goes on."""
+    """A node is claimed with the manifest locked. Who waits for the lock has said before that the delivery goes on."""
     module, state = ringmaster_image_fetch, ringmaster_image_fetch.Manifest()
     monkeypatch.setattr(module, "Manifest", lambda **_: units.seen.append("locked") or state)
     monkeypatch.setattr(module, "claim", lambda *_, **__: units.seen.append("claimed"))

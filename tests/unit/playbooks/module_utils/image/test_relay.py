@@ -279,6 +279,19 @@ def test_a_full_disk_is_the_reason_here_and_for_the_node_behind(
         assert relay.state(server.server_address[1])["problem"] == f"No space left on device in {tmp_path}"
 
 
+def test_nobody_waits_for_ever_whatever_another_node_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has characters that no file can have."""
+
+    def refuse(*_: object) -> tuple[int, Iterator[bytes]]:
+        raise SourceError("half of a pair: \ud800")
+
+    monkeypatch.setattr(relay, "GIVE_UP_S", 0)
+    blob = Blob(str(tmp_path), DIGEST)
+    blob.fill(Chain([("node1", refuse)], pause_s=0, log=str(tmp_path / "moved")))
+    assert "node1: half of a pair" in blob.problem
+    assert (tmp_path / "moved").read_text() == "node1: half of a pair: ?\n"
+
+
 def test_a_source_with_another_size_is_left(tmp_path: Path) -> None:
     def short(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
         return len(CONTENT), iter([CONTENT[:10]])

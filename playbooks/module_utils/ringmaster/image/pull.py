@@ -10,7 +10,7 @@ import time
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.engine.socket import SOCKET
 from ansible.module_utils.ringmaster.image.names import PULL_UNIT
-from ansible.module_utils.ringmaster.image.registry import FOLDER
+from ansible.module_utils.ringmaster.image.registry import FOLDER, run_unit
 from ansible.module_utils.ringmaster.image.transfer import reason
 
 _SAID, _CODE = FOLDER + "/pull.log", FOLDER + "/pull.code"
@@ -32,13 +32,8 @@ def runs(name: str) -> bool:
 def begin(name: str, seconds: float) -> None:
     """Begin to pull an image."""
     script = f"docker --host=unix://{SOCKET} pull --quiet {shlex.quote(name)} >{_SAID} 2>&1; echo $? >{_CODE}"
-    subprocess.run(
-        [
-            "systemd-run", "--quiet", "--collect", f"--unit={PULL_UNIT}", f"--property=RuntimeMaxSec={int(seconds)}",
-            f"--description=Ringmaster fetches {name}", "sh", "-c", script,
-        ],
-        check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
+    limit = f"--property=RuntimeMaxSec={int(seconds)}"
+    run_unit(PULL_UNIT, limit, f"--description=Ringmaster fetches {name}", "sh", "-c", script)
 
 
 def wait(seconds: float) -> bool:

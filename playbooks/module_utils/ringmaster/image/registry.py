@@ -80,14 +80,10 @@ def start(manifest: Manifest, own: dict[str, Any], user: str, before: Sequence[s
         raise OSError(f"another registry has port {PORT}: `ss -ltnp` shows it; stop it, then run this again")
     _prepare(manifest, user)
     delivery.take(_MARK, own, first=not before, user=user)
-    subprocess.run(
-        [
-            "systemd-run", "--quiet", "--collect", f"--unit={UNIT}", f"--uid={user}",
-            "--property=NoNewPrivileges=yes", f"--property=RuntimeMaxSec={_LIFE_SECONDS}",
-            "--description=Ringmaster hands the training image on",
-            "python3", "-IS", _PROGRAM, FOLDER, str(PORT), *before,
-        ],
-        check=True, capture_output=True, timeout=60,
+    run_unit(
+        UNIT, f"--uid={user}", "--property=NoNewPrivileges=yes", f"--property=RuntimeMaxSec={_LIFE_SECONDS}",
+        "--description=Ringmaster hands the training image on",
+        "python3", "-IS", _PROGRAM, FOLDER, str(PORT), *before,
     )  # fmt: skip
     deadline = time.monotonic() + _START_SECONDS
     while not (_active() and relay.answers(PORT)):
@@ -97,6 +93,19 @@ def start(manifest: Manifest, own: dict[str, Any], user: str, before: Sequence[s
                 f"the image's relay doesn't start: `journalctl -u {UNIT}` says why, `ss -ltnp` what has port {PORT}"
             )
         time.sleep(0.1)
+
+
+def run_unit(unit: str, *words: str) -> None:
+    """Run a transient unit: systemd-run's options, then the program.
+
+    Raises:
+        OSError: systemd doesn't start it.
+    """
+    command = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["systemd-run says nothing"]
+        raise OSError(f"{unit} can't be started: {said[-1]}")
 
 
 def stop() -> None:

@@ -69,6 +69,18 @@ def test_only_what_arrives_now_counts_and_the_rest_makes_room(blobs: Path, monke
     assert stopped == [True, True]
 
 
+def test_why_systemd_starts_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was the whole command, and its exit code."""
+    program = tmp_path / "systemd-run"
+    program.write_text(
+        "#!/bin/sh\necho 'Failed to start transient service unit: Unit x was already loaded.' >&2; exit 1"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(OSError, match=r"^x can't be started: Failed to start .*: Unit x was already loaded\.$"):
+        registry.run_unit("x", "true")
+
+
 def test_a_node_that_fails_again_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_MOVED", str(tmp_path / "moved"))
     assert registry.moved() == []

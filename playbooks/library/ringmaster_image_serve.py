@@ -19,7 +19,7 @@ from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, canoni
 from ansible.module_utils.ringmaster.image.prune import forget_old
 from ansible.module_utils.ringmaster.image.registry import (
     claim,
-    content_of,
+    image_of,
     keep_only,
     leave,
     problem,
@@ -77,15 +77,15 @@ def serve(
         digest = push(name, home=parameters["home"], seconds=parameters["seconds"])
     except ValueError as error:  # the engine doesn't always repeat the relay's reason
         raise ValueError(f"the engine can't hand the image to its relay: {problem() or error}") from error
-    content = content_of(digest)
-    layers = layers_of(content, image["RootFS"].get("Layers") or [])
+    chain = image["RootFS"].get("Layers") or []
+    content = image_of(digest, len(chain))
     offer = {
         "name": f"{REPOSITORY}@{digest}",
         "digest": digest,
         "tag": tag,
         "ids": sorted({image["Id"], digest, content.get("config", {}).get("digest", digest)}),
         "size": image.get("Size", 0),
-        "layers": layers,
+        "layers": layers_of(content, chain),
     }
     return offer, fresh
 

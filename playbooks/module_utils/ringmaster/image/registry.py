@@ -147,6 +147,20 @@ def problem() -> str:
     return str(relay.state(PORT).get("problem") or "")
 
 
+def image_of(digest: str, layers: int) -> dict[str, Any]:
+    """Return the manifest of the image with so many layers that was pushed under this digest.
+
+    Engines that keep images in containerd push an index, of which links fetch that manifest; another of its entries
+    says how the image was built.
+    """
+    content = content_of(digest)
+    for one in content.get("manifests", ()):
+        manifest = content_of(one["digest"])
+        if len(manifest.get("layers", ())) == layers and (one.get("platform") or {}).get("os") != "unknown":
+            return manifest
+    return content
+
+
 def arrived(blobs: Iterable[str]) -> int:
     """Return how many bytes of these have arrived. What was left of another image doesn't count."""
     return sum(map(_size, blobs))

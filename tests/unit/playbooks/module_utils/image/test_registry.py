@@ -46,6 +46,15 @@ def test_an_index_is_kept_with_the_images_that_were_pushed(blobs: Path) -> None:
     assert len(list(blobs.iterdir())) == 4
 
 
+def test_of_an_index_the_image_is_taken_and_not_what_is_said_of_its_build(blobs: Path) -> None:
+    """The layers of an index were unknown: no room was checked, and an engine of another kind had another ID."""
+    said, wanted = image(blobs, b"said"), image(blobs, b"layer")
+    parts = [{"digest": said, "platform": {"os": "unknown"}}, {"digest": wanted, "platform": {"os": "linux"}}]
+    index = put(blobs, json.dumps({"manifests": [{"digest": "sha256:" + "0" * 64}, *parts]}).encode())
+    assert registry.image_of(index, 1) == registry.image_of(wanted, 1) == registry.content_of(wanted)
+    assert "manifests" in registry.image_of(index, 5)
+
+
 def test_a_link_keeps_nothing(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image(blobs, b"layer")
     registry.keep_only()

@@ -29,7 +29,7 @@ from ansible.module_utils.ringmaster.image.registry import (
 from ansible.module_utils.ringmaster.image.space import layers_of
 from ansible.module_utils.ringmaster.image.transfer import pull, push
 
-_MAKE = "leave out LIMIT, or make the image again"
+_MAKE = "if one that has it failed, its line says why; else leave out LIMIT, or make the image again"
 
 
 def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -44,7 +44,7 @@ def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tu
         return image, False
     name = canonical(reference)
     if "@" not in name or name.startswith(REPOSITORY):
-        raise ValueError(f"no node of this run has the image {reference}: {_MAKE}")
+        raise ValueError(f"no node that is left in this run has the image {reference}: {_MAKE}")
     manifest.note(ROLE, "image", name)
     try:
         pull(name, home=parameters["home"], seconds=parameters["seconds"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -24,15 +25,18 @@ from ansible.module_utils.ringmaster.image.registry import (
     FOLDER,
     arrived,
     claim,
+    goes_on,
     join,
     keep_only,
     leave,
+    make_room,
     moved,
     problem,
     renew,
     start,
+    stop_left,
 )
-from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, room_needed, short_of_room
+from ansible.module_utils.ringmaster.image.space import Place, bytes_missing, layers_missing, room_needed, short_of_room
 from ansible.module_utils.ringmaster.image.unit import PULL
 
 _LEAST = 1_000_000
@@ -40,13 +44,18 @@ _LEAST = 1_000_000
 
 def check_room(engine: Engine, offer: dict[str, Any]) -> None:
     """Raise ValueError where the image won't fit."""
-    relays, engines = room_needed(offer["layers"], offer["size"], engine.chains())
-    wanted = ((engine.root(), engines), (FOLDER, max(0, relays - arrived())))
+    chains = engine.chains()
+    relays, engines = room_needed(offer["layers"], offer["size"], chains)
+    wanted = ((engine.root(), engines), (FOLDER, max(0, relays - arrived(_blobs(offer, chains)))))
     short = short_of_room([_place(folder, needed) for folder, needed in wanted])
     if short:
         raise ValueError(
             f"while the image arrives it needs {short}: free some (`docker system df` shows what images take)"
         )
+
+
+def _blobs(offer: dict[str, Any], here: Sequence[Sequence[str]] = ()) -> list[str]:
+    return [one["blob"] for one in layers_missing(offer["layers"], here)]
 
 
 def _place(folder: str, needed: int) -> Place:
@@ -58,15 +67,17 @@ def _place(folder: str, needed: int) -> Place:
 
 def link(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: linked`; a delivery of the same image that goes on here is joined."""
-    engine, offer, own = Engine(), parameters["offer"], parameters["delivery"]
+    engine, offer = Engine(), parameters["offer"]
+    own, name = {**parameters["delivery"], "image": offer["name"]}, offer["name"]
     if find_image(engine, parameters["reference"]) is not None:
         return {"changed": False}
-    if PULL.runs(offer["name"]) and not problem():
+    manifest = Manifest(patience_s=parameters["seconds"])
+    if (PULL.runs(name) or (goes_on(name) and not PULL.begun(name))) and not problem():
         join(own, parameters["user"])
         return {"changed": False}
     claim(own, parameters["user"], first=False)
-    manifest = Manifest(patience_s=parameters["seconds"])
     PULL.stop()
+    make_room(_blobs(offer))
     check_room(engine, offer)
     start(manifest, own, parameters["user"], parameters["before"])
     return {"changed": True}
@@ -74,8 +85,8 @@ def link(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: fetched`; an image that another delivery has brought meanwhile is not fetched again."""
-    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
     renew(parameters["delivery"])
+    manifest, engine, offer = Manifest(patience_s=parameters["seconds"]), Engine(), parameters["offer"]
     # One that our own pull has brought since the last question still has to be named and recorded.
     image = None if PULL.brings(offer["name"]) else find_image(engine, parameters["reference"])
     present, of = image is not None, 0
@@ -85,9 +96,11 @@ def fetch(parameters: dict[str, Any]) -> dict[str, Any]:
         manifest.note(ROLE, "image", offer["name"])
         if not PULL.begun(offer["name"]):
             PULL.begin("pull", offer["name"], parameters["seconds"])
-        of = max(_LEAST, bytes_missing(offer["layers"], engine.chains()))
+        chains = engine.chains()
+        of = max(_LEAST, bytes_missing(offer["layers"], chains))
         if not pulled(parameters["patience"]):
-            return {"changed": True, "done": False, "bytes": min(arrived(), of), "of": of}
+            have = arrived(_blobs(offer, chains))
+            return {"changed": True, "done": False, "bytes": min(have, of), "of": of}
         image = engine.inspect(offer["name"])
         if image is None or image["Id"] not in offer["ids"]:
             raise ValueError(f"the image that arrived is {image and image['Id']}, not the one that was handed on")
@@ -123,8 +136,8 @@ def pulled(seconds: float) -> bool:
 
 
 def unlink(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Do all of `state: unlinked`."""
-    if leave(parameters["delivery"]):
+    """Do all of `state: unlinked`; what an interrupted delivery left, after it brought the image, is stopped too."""
+    if leave(parameters["delivery"]) or stop_left():
         PULL.stop()
         keep_only()
     return {"changed": False}

@@ -19,9 +19,9 @@ from ansible.module_utils.ringmaster.image.engine import Engine
 from ansible.module_utils.ringmaster.image.names import REPOSITORY, ROLE, canonical, describe, find_image
 from ansible.module_utils.ringmaster.image.prune import forget_old
 from ansible.module_utils.ringmaster.image.registry import (
-    arrived,
     claim,
-    content_of,
+    filled,
+    image_of,
     keep_only,
     leave,
     problem,
@@ -33,7 +33,7 @@ from ansible.module_utils.ringmaster.image.space import layers_of
 from ansible.module_utils.ringmaster.image.transfer import pull, pushed_digest
 from ansible.module_utils.ringmaster.image.unit import PULL, push_of, stop_pushes
 
-_MAKE = "leave out LIMIT, or make the image again"
+_MAKE = "if one that has it failed, its line says why; else leave out LIMIT, or make the image again"
 
 
 def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -48,7 +48,7 @@ def obtain(manifest: Manifest, engine: Engine, parameters: dict[str, Any]) -> tu
         return image, False
     name = canonical(reference)
     if "@" not in name or name.startswith(REPOSITORY):
-        raise ValueError(f"no node of this run has the image {reference}: {_MAKE}")
+        raise ValueError(f"no node that is left in this run has the image {reference}: {_MAKE}")
     manifest.note(ROLE, "image", name)
     try:
         pull(name, home=parameters["home"], seconds=parameters["seconds"])
@@ -79,7 +79,6 @@ def serve(
         _name(manifest, engine, image, name)
         start(manifest, own, parameters["user"])
         push.begin("push", name, parameters["seconds"])
-    renew(own)
     try:
         digest = pushed_digest(push.said()) if push.wait(parameters["patience"]) else ""
     except ValueError as error:  # the engine doesn't always repeat the relay's reason
@@ -87,14 +86,15 @@ def serve(
     if not digest:
         return {}, fresh
     push.stop()
-    content = content_of(digest)
+    chain = image["RootFS"].get("Layers") or []
+    content = image_of(digest, len(chain))
     offer = {
         "name": f"{REPOSITORY}@{digest}",
         "digest": digest,
         "tag": tag,
         "ids": sorted({image["Id"], digest, content.get("config", {}).get("digest", digest)}),
         "size": image.get("Size", 0),
-        "layers": layers_of(content, image["RootFS"].get("Layers") or []),
+        "layers": layers_of(content, chain),
     }
     return offer, fresh
 
@@ -125,13 +125,14 @@ def remedy_of(problem: str, name: str, user: str) -> str:
 
 def served(parameters: dict[str, Any]) -> dict[str, Any]:
     """Do all of `state: served`."""
+    renew(parameters["delivery"])
+    manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     if parameters["hand_on"]:
         claim(parameters["delivery"], parameters["user"], first=True)
-    manifest, engine = Manifest(patience_s=parameters["seconds"]), Engine()
     image, pulled = obtain(manifest, engine, parameters)
     offer, fresh = serve(manifest, engine, image, parameters) if parameters["hand_on"] else ({}, False)
     if parameters["hand_on"] and not offer:
-        return {"changed": pulled or fresh, "pulled": pulled, "done": False, "bytes": arrived(), "of": 0}
+        return {"changed": pulled or fresh, "pulled": pulled, "done": False, "bytes": filled(), "of": 0}
     forget_old(manifest, engine, image["Id"])
     return {
         "changed": pulled or fresh,

@@ -1,9 +1,9 @@
 """Which delivery works on this node: its mark in the relay's folder, by which a second one finds it.
 
 A delivery is a dict: `id`, `by` (who, on which computer), `since` (Unix time). As a mark it also has `first` (whether
-its chain begins here), `user` (who runs the relay) and `shared` (whether an earlier delivery used that relay). The
-controller asks a link for its progress every few seconds, which renews the mark; that of an interrupted delivery gets
-old.
+its chain begins here), `user` (who runs the relay), `shared` (whether an earlier delivery used that relay) and, on a
+link, `image` (which arrives there, by digest). The controller asks a link for its progress every few seconds, which
+renews the mark; that of an interrupted delivery gets old.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import shutil
+import socket
 from typing import Any
 from urllib.parse import quote
 
@@ -64,7 +65,7 @@ class Engine:
             text = answer.read().decode(errors="replace")
         except http.client.HTTPException as error:
             raise OSError(f"the Docker engine sends no valid HTTP: {error!r}") from error
-        except TimeoutError as error:
+        except socket.timeout as error:  # until Python 3.9 that is no TimeoutError
             raise OSError(
                 f"the Docker engine does not answer within {self.timeout:.0f} s: `journalctl -u docker` says why"
             ) from error

@@ -5,12 +5,13 @@ Deliveries that begin on this node share its relay. Any other pair would stop ea
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ansible.module_utils.ringmaster.core.disk import read, write
@@ -34,7 +35,7 @@ _LOOKS = 3
 def claim(own: dict[str, Any], user: str, *, first: bool) -> None:
     """Wait until no other delivery works on this node that this one can't share the relay with.
 
-    Call it before the manifest is locked: a delivery that goes on needs that to say so.
+    Call it with the manifest locked: of two that wait for an interrupted one, the second finds the first one's mark.
 
     Raises:
         BusyError: one goes on.
@@ -47,8 +48,14 @@ def claim(own: dict[str, Any], user: str, *, first: bool) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
+def goes_on(image: str) -> bool:
+    """Return whether a delivery of this image goes on here, as a link."""
+    mark = delivery.mark_of(_MARK)
+    return mark.get("image") == image and delivery.fresh(_MARK, time.time()) and _active()
+
+
 def renew(own: dict[str, Any]) -> None:
-    """Say that a delivery goes on here."""
+    """Say that a delivery goes on here. Call it before the manifest is locked: another one may hold it in `claim`."""
     delivery.renew(_MARK, own)
 
 
@@ -73,14 +80,10 @@ def start(manifest: Manifest, own: dict[str, Any], user: str, before: Sequence[s
         raise OSError(f"another registry has port {PORT}: `ss -ltnp` shows it; stop it, then run this again")
     _prepare(manifest, user)
     delivery.take(_MARK, own, first=not before, user=user)
-    subprocess.run(
-        [
-            "systemd-run", "--quiet", "--collect", f"--unit={UNIT}", f"--uid={user}",
-            "--property=NoNewPrivileges=yes", f"--property=RuntimeMaxSec={_LIFE_SECONDS}",
-            "--description=Ringmaster hands the training image on",
-            "python3", "-IS", _PROGRAM, FOLDER, str(PORT), *before,
-        ],
-        check=True, capture_output=True, timeout=60,
+    run_unit(
+        UNIT, f"--uid={user}", "--property=NoNewPrivileges=yes", f"--property=RuntimeMaxSec={_LIFE_SECONDS}",
+        "--description=Ringmaster hands the training image on",
+        "python3", "-IS", _PROGRAM, FOLDER, str(PORT), *before,
     )  # fmt: skip
     deadline = time.monotonic() + _START_SECONDS
     while not (_active() and relay.answers(PORT)):
@@ -90,6 +93,19 @@ def start(manifest: Manifest, own: dict[str, Any], user: str, before: Sequence[s
                 f"the image's relay doesn't start: `journalctl -u {UNIT}` says why, `ss -ltnp` what has port {PORT}"
             )
         time.sleep(0.1)
+
+
+def run_unit(unit: str, *words: str) -> None:
+    """Run a transient unit: systemd-run's options, then the program.
+
+    Raises:
+        OSError: systemd doesn't start it.
+    """
+    command = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["systemd-run says nothing"]
+        raise OSError(f"{unit} can't be started: {said[-1]}")
 
 
 def stop() -> None:
@@ -131,18 +147,47 @@ def problem() -> str:
     return str(relay.state(PORT).get("problem") or "")
 
 
-def arrived() -> int:
-    """Return how many bytes have arrived."""
-    try:
-        return sum(one.stat().st_size for one in os.scandir(BLOBS))
-    except FileNotFoundError:
-        return 0
+def image_of(digest: str, layers: int) -> dict[str, Any]:
+    """Return the manifest of the image with so many layers that was pushed under this digest.
+
+    Engines that keep images in containerd push an index, of which links fetch that manifest; another of its entries
+    says how the image was built.
+    """
+    content = content_of(digest)
+    for one in content.get("manifests", ()):
+        manifest = content_of(one["digest"])
+        if len(manifest.get("layers", ())) == layers and (one.get("platform") or {}).get("os") != "unknown":
+            return manifest
+    return content
+
+
+def arrived(blobs: Iterable[str]) -> int:
+    """Return how many bytes of these have arrived. What was left of another image doesn't count."""
+    return sum(map(_size, blobs))
+
+
+def filled() -> int:
+    """Return how many bytes the relay has, of whatever image."""
+    total = 0
+    for name in os.listdir(BLOBS) if os.path.isdir(BLOBS) else ():
+        with contextlib.suppress(FileNotFoundError):  # an upload gets its name when it is whole
+            total += os.path.getsize(os.path.join(BLOBS, name))
+    return total
 
 
 def content_of(digest: str) -> dict[str, Any]:
     """Return a manifest that was pushed."""
     content: dict[str, Any] = json.loads(read(_blob(digest)) or "{}")
     return content
+
+
+def make_room(blobs: Sequence[str]) -> None:
+    """Stop the relay, and remove what it has of another image than the one of these layers, if they are known."""
+    stop()
+    wanted = {name for blob in blobs for name in (blob, f"{blob}.part")} | {"boot"}
+    for name in os.listdir(BLOBS) if blobs and os.path.isdir(BLOBS) else ():
+        if name not in wanted:
+            os.unlink(os.path.join(BLOBS, name))
 
 
 def keep_only(digest: str = "") -> None:
@@ -163,6 +208,14 @@ def _used(digest: str) -> set[str]:
 
 def _blob(digest: str) -> str:
     return os.path.join(BLOBS, digest.partition(":")[2])
+
+
+def _size(blob: str) -> int:
+    path = os.path.join(BLOBS, blob)
+    for one in (path, f"{path}.part", path):  # it may become whole between the two
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(one).st_size
+    return 0
 
 
 def _shared(user: str) -> bool:
@@ -186,7 +239,9 @@ def _sending() -> bool:
 
 
 def _renewed() -> int:
-    return os.stat(_MARK).st_mtime_ns if os.path.exists(_MARK) else 0
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(_MARK).st_mtime_ns
+    return 0
 
 
 def _active() -> bool:

@@ -68,7 +68,7 @@ _SSH = (
     "-o", "ConnectTimeout=10",
     "-o", "ServerAliveInterval=5",  # a silent network is noticed in 15 s
     "-o", "ServerAliveCountMax=3",
-    "-o", "LogLevel=ERROR",  # without sshd's banner, which would be taken for the reason of a failure
+    "-o", "LogLevel=INFO",  # from there on ssh says why a forwarding is refused
     "-o", "ControlMaster=no",
     "-o", "ControlPath=none",
 )  # fmt: skip
@@ -149,7 +149,7 @@ class Chain:
         with self._lock:
             if place != self.current:
                 return  # another blob has moved on already
-            with open(self._log, "a", encoding="utf-8") as log:
+            with open(self._log, "a", encoding="utf-8", errors="replace") as log:  # another node's words
                 log.write(f"{self.sources[place][0]}: {' '.join(why.split())}\n")
             self.current = (place + 1) % len(self.sources)
 
@@ -225,7 +225,7 @@ class Blob:
                 return
             os.unlink(part)
             self._tell(problem=problem)  # the next who asks gets it from another node
-        except (OSError, SourceError) as error:
+        except (OSError, SourceError, ValueError) as error:  # whatever it is: readers wait for it
             self._again_at = time.monotonic() + _HELD_S
             self.lacked = isinstance(error, LackingError)
             self._tell(problem=disk_problem(error, self.path) if isinstance(error, OSError) else str(error))
@@ -348,11 +348,12 @@ class Store:
             with self._lock:
                 self._written.remove(upload)
 
-    def problem(self) -> str:
-        """Return why a blob can't be had or stored, or nothing."""
+    def state(self) -> dict[str, Any]:
+        """Return what the function `state` says of it to others."""
         with self._lock:
             failed = [blob for blob in self._blobs.values() if blob.failed_for_now() and not blob.lacked]
-        return failed[0].problem if failed else self.push_problem
+            busy = self.sending + len(self._written)
+        return {"problem": failed[0].problem if failed else self.push_problem, "sending": busy}
 
 
 class Tunnel:
@@ -362,7 +363,8 @@ class Tunnel:
         self._name, self._path, self._port, self._command = name, path, port, ssh
         self._lock = threading.Lock()
         self._ssh: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._log = path + ".log"
+        """ssh's own words. Its standard error has sshd's banner too, which would be taken for a failure's reason."""
         self._refused_at = 0.0
 
     def fetch(self, digest: str, offset: int) -> tuple[int, Iterator[bytes]]:
@@ -399,13 +401,15 @@ class Tunnel:
                 return
             if self._refused_at > asked_at:
                 raise OSError("no tunnel")  # while we waited, another blob tried: not every blob waits for a dead node
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the tunnel
-            words = [*self._command, "-L", f"{self._path}:127.0.0.1:{self._port}", self._name, "cat"]
+            for path in (self._path, self._log):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            forward = f"{self._path}:127.0.0.1:{self._port}"
+            words = [*self._command, "-E", self._log, "-L", forward, self._name, "cat"]
             self._ssh = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True
-            )
+                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
             deadline = time.monotonic() + _OPEN_S
             while not os.path.exists(self._path):
                 if self._ssh.poll() is not None or time.monotonic() > deadline:
@@ -417,14 +421,18 @@ class Tunnel:
 
     def _why(self, error: Exception) -> str:
         """Return what ssh says, or else what we saw."""
-        if self._ssh is None or self._errors is None:
+        if self._ssh is None:
             return str(error)
         with contextlib.suppress(subprocess.TimeoutExpired):  # its connections end a moment before it does
             self._ssh.wait(0.5)
-        start = max(0, os.fstat(self._errors.fileno()).st_size - _LONGEST)
-        words = os.pread(self._errors.fileno(), _LONGEST, start).decode(errors="replace")
-        lines = [line.strip() for line in words.splitlines() if line.strip()]
-        return f"not reached by SSH: {lines[-1]}" if lines and self._ssh.poll() is not None else str([*lines, error][0])
+        lines: list[str] = []
+        with contextlib.suppress(OSError), open(self._log, encoding="utf-8", errors="replace") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LONGEST))
+            lines = [line.strip() for line in log if line.strip()]
+        if self._ssh.poll() is not None:
+            return f"not reached by SSH: {lines[-1]}" if lines else str(error)
+        refused = [line for line in lines if line.startswith("channel ")]
+        return refused[-1] if refused and not isinstance(error, socket.timeout) else str(error)
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -498,8 +506,7 @@ class Answers(BaseHTTPRequestHandler):
         if self.path == "/v2/":
             self._answer(200, b"{}")
         elif self.path == _STATE:
-            state = {"problem": self._store.problem(), "sending": self._store.sending}
-            self._answer(200, json.dumps(state).encode())
+            self._answer(200, json.dumps(self._store.state()).encode())
         elif found is None or blob is None:
             self._refuse(404, "the registry of this delivery hasn't it")
         elif blob.problem and (self._offset() or 0) >= blob.have:
@@ -527,24 +534,24 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         """Go on with an upload."""
-        with self._writing():
-            name, size = self._take()
-            if name:
-                self._accepted(name, self.path.rpartition("/")[0] + "/", size)
+        self._alone(self._go_on)
 
     def do_PUT(self) -> None:
         """End an upload, or take a manifest."""
-        with self._writing():
-            self._end_upload()
+        self._alone(self._end_upload)
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _alone(self, write: Callable[[], None]) -> None:
         found = _UPLOAD.fullmatch(self.path)
         try:
             with self._store.only_writer(found[1]) if found else contextlib.nullcontext():
-                yield
+                write()
         except BodyError as error:
             self._refuse(error.status, str(error))
+
+    def _go_on(self) -> None:
+        name, size = self._take()
+        if name:
+            self._accepted(name, self.path.rpartition("/")[0] + "/", size)
 
     def _end_upload(self) -> None:
         if _PUT_MANIFEST.fullmatch(self.path) and self._store.chain is None:
@@ -691,7 +698,8 @@ def answers(port: int) -> bool:
 def state(port: int) -> dict[str, Any]:
     """Return what the relay at this port of this node's loopback says; {} where there is none.
 
-    `problem`: why it can't get or store a blob, or nothing. `sending`: how many blobs it is sending.
+    `problem`: why it can't get or store a blob, or nothing. `sending`: how many blobs it is sending
+    or, of the first node's engine, receiving.
     """
     try:
         known = json.loads(_asked(port, _STATE) or b"{}")
@@ -735,17 +743,20 @@ class Server(ThreadingHTTPServer):
 def tidy(blobs: str, boot: str) -> None:
     """Remove what an earlier relay has left unfinished, and this one can't go on with.
 
-    That is any upload, and a `.part` that was written before the node's last start: a power cut leaves such a file with
-    bytes that were never written, and they would have been handed on, to engines too, when the SHA-256 of the whole
-    shows that. What was written since is as it was written, even by a relay that was killed.
+    That is any upload, what another user's relay has left (only that user can read it), and a `.part` that was written
+    before the node's last start: a power cut leaves such a file with bytes that were never written, and they would have
+    been handed on, to engines too, when the SHA-256 of the whole shows that. What was written since is as it was
+    written, even by a relay that was killed.
     """
     mark, same = os.path.join(blobs, "boot"), False
     with contextlib.suppress(OSError), open(mark, encoding="ascii") as file:  # none, or that of another user
         same = file.read() == boot
     for name in os.listdir(blobs):
-        if name.endswith(".upload") or (not same and (name == "boot" or name.endswith(".part"))):
-            os.unlink(os.path.join(blobs, name))
-    if not same:
+        path = os.path.join(blobs, name)
+        old = not same and (name == "boot" or name.endswith(".part"))
+        if old or name.endswith(".upload") or os.lstat(path).st_uid != os.geteuid():
+            os.unlink(path)
+    if not os.path.exists(mark):
         with open(mark, "x", encoding="ascii") as file:
             file.write(boot)
 

@@ -10,22 +10,33 @@ _SPARE = 1.1
 
 
 def layers_of(manifest: dict[str, Any], chain: Sequence[str]) -> list[dict[str, Any]]:
-    """Return `layer` (uncompressed digest) and `bytes` (compressed) of each layer, lowest first; [] if unknown."""
+    """Return `layer` (uncompressed digest), `blob` (the relay's name for it) and `bytes` (compressed) of each layer.
+
+    The lowest is first; [] if they are unknown.
+    """
     parts = manifest.get("layers") or []
     if len(parts) != len(chain):
         return []
-    return [{"layer": layer, "bytes": int(part["size"])} for layer, part in zip(chain, parts)]
+    return [
+        {"layer": layer, "blob": part["digest"].partition(":")[2], "bytes": int(part["size"])}
+        for layer, part in zip(chain, parts)
+    ]
 
 
-def bytes_missing(layers: Sequence[dict[str, Any]], here: Sequence[Sequence[str]]) -> int:
-    """Return the bytes of the layers, compressed, that a node lacks.
+def layers_missing(layers: Sequence[dict[str, Any]], here: Sequence[Sequence[str]]) -> Sequence[dict[str, Any]]:
+    """Return the layers that a node lacks.
 
     `here` are the layers of the images on this node. A layer counts as present only with all those below it, because
     engines share them only so.
     """
     chain = [one["layer"] for one in layers]
     shared = max((_common(chain, other) for other in here), default=0)
-    return sum(one["bytes"] for one in layers[shared:])
+    return layers[shared:]
+
+
+def bytes_missing(layers: Sequence[dict[str, Any]], here: Sequence[Sequence[str]]) -> int:
+    """Return the bytes of the layers, compressed, that a node lacks."""
+    return sum(one["bytes"] for one in layers_missing(layers, here))
 
 
 def room_needed(layers: Sequence[dict[str, Any]], size: int, here: Sequence[Sequence[str]]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import time
 from ansible.module_utils.ringmaster.core.disk import read
 from ansible.module_utils.ringmaster.engine.socket import SOCKET
 from ansible.module_utils.ringmaster.image.names import PULL_UNIT, PUSH_UNIT
-from ansible.module_utils.ringmaster.image.registry import FOLDER
+from ansible.module_utils.ringmaster.image.registry import FOLDER, run_unit
 from ansible.module_utils.ringmaster.image.transfer import reason
 
 _POLL_SECONDS = 0.2
@@ -46,14 +46,8 @@ class DockerUnit:
         """Begin to `pull` or `push` an image."""
         docker = shlex.join(["docker", f"--host=unix://{SOCKET}", verb, name])
         script = f"{docker} >{self._said} 2>&1; echo $? {shlex.quote(name)} >{self._code}"
-        subprocess.run(
-            [
-                "systemd-run", "--quiet", "--collect", f"--unit={self._unit}",
-                f"--property=RuntimeMaxSec={max(1, int(seconds))}", f"--description=Ringmaster: docker {verb} {name}",
-                "sh", "-c", script,
-            ],
-            check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
+        limit = f"--property=RuntimeMaxSec={max(1, int(seconds))}"
+        run_unit(self._unit, limit, f"--description=Ringmaster: docker {verb} {name}", "sh", "-c", script)
 
     def wait(self, seconds: float) -> bool:
         """Wait at most so long for its end; return whether it has ended.

@@ -15,7 +15,7 @@ OFFER = {
     "tag": "t",
     "ids": [ID],
     "size": 20_000_000,
-    "layers": [{"layer": "l", "bytes": 8_000_000}],
+    "layers": [{"layer": "l", "blob": "compressed", "bytes": 8_000_000}],
 }
 
 
@@ -46,6 +46,8 @@ class Units:
         self.problem = ""
         self.busy = False
         self.alone = True
+        self.goes_on = False
+        self.left = False
 
     def claim(self) -> None:
         if self.busy:
@@ -69,7 +71,8 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "Engine", FakeEngine)
     monkeypatch.setattr(module, "find_image", lambda engine, reference: engine.inspect(reference))
     monkeypatch.setattr(module, "record", lambda _manifest, reference, image, _name: FakeEngine().tag(image, reference))
-    monkeypatch.setattr(module, "arrived", lambda: 2_000_000)
+    monkeypatch.setattr(module, "arrived", lambda blobs: 2_000_000 if blobs == ["compressed"] else 0)
+    monkeypatch.setattr(module, "make_room", lambda _blobs: None)
     monkeypatch.setattr(module, "problem", lambda: units.problem)
     monkeypatch.setattr(module, "moved", lambda: ["node2: timed out"])
     monkeypatch.setattr(
@@ -78,7 +81,9 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Units:
     monkeypatch.setattr(module, "claim", lambda *_, **__: units.claim())
     monkeypatch.setattr(module, "join", lambda *_: units.seen.append("joined"))
     monkeypatch.setattr(module, "renew", lambda _delivery: None)
+    monkeypatch.setattr(module, "goes_on", lambda name: units.goes_on and name == OFFER["name"])
     monkeypatch.setattr(module, "leave", lambda _delivery: units.alone)
+    monkeypatch.setattr(module, "stop_left", lambda: units.left)
     monkeypatch.setattr(module, "keep_only", lambda: units.seen.append("no blobs"))
     for name, do in (("begin", "pull"), ("stop", "no pull")):
         monkeypatch.setattr(PULL, name, lambda *_, do=do: units.seen.append(do))
@@ -137,6 +142,29 @@ def test_a_delivery_that_still_goes_on_here_is_joined(units: Units, monkeypatch:
     assert units.seen == ["joined"]
 
 
+def test_one_that_has_not_begun_to_pull_is_joined_too(units: Units) -> None:
+    """Between its first task here and the second; another one of the same image was refused then."""
+    units.goes_on = units.busy = True
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": False}
+    assert units.seen == ["joined"]
+    units.busy = False
+    units.seen = ["pull"]  # it has ended
+    assert ringmaster_image_fetch.link(parameters()) == {"changed": True}
+
+
+def test_of_two_that_wait_the_second_finds_the_first(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node is claimed with the manifest locked. Who waits for the lock has said before that the delivery goes on."""
+    module, state = ringmaster_image_fetch, ringmaster_image_fetch.Manifest()
+    monkeypatch.setattr(module, "Manifest", lambda **_: units.seen.append("locked") or state)
+    monkeypatch.setattr(module, "claim", lambda *_, **__: units.seen.append("claimed"))
+    monkeypatch.setattr(module, "renew", lambda _delivery: units.seen.append("renewed"))
+    module.link(parameters())
+    assert units.seen == ["locked", "claimed", "no pull", "relay ['node1']"]
+    units.seen, units.ends = [], [False]
+    module.fetch(parameters())
+    assert units.seen == ["renewed", "locked", "pull"]
+
+
 def test_a_delivery_that_has_just_given_up_is_begun_again(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PULL, "runs", lambda name: name == OFFER["name"])
     units.problem = "no node of the chain sends it"
@@ -151,6 +179,16 @@ def test_another_delivery_is_not_disturbed(units: Units) -> None:
     ringmaster_image_fetch.unlink(parameters())
     assert units.seen == []
     units.alone = True
+    ringmaster_image_fetch.unlink(parameters())
+    assert units.seen == ["no pull", "no blobs"]
+
+
+def test_the_relay_of_an_interrupted_delivery_that_brought_the_image_is_stopped(units: Units) -> None:
+    """It did so after this delivery had found it missing; this one's mark was never made here."""
+    FakeEngine.images[ID] = {"Id": ID, "Size": 1}
+    units.alone, units.left = False, True
+    ringmaster_image_fetch.link(parameters())
+    ringmaster_image_fetch.fetch(parameters())
     ringmaster_image_fetch.unlink(parameters())
     assert units.seen == ["no pull", "no blobs"]
 
@@ -184,7 +222,7 @@ def test_room_is_needed_where_it_arrives_too(units: Units, tmp_path: Path, monke
     """As far as it hasn't arrived yet; the folder needn't be there."""
     folder = str(tmp_path / "not" / "there")
     monkeypatch.setattr(ringmaster_image_fetch, "FOLDER", folder)
-    large = {**OFFER, "size": 0, "layers": [{"layer": "l", "bytes": 10**15}]}
+    large = {**OFFER, "size": 0, "layers": [{"layer": "l", "blob": "compressed", "bytes": 10**15}]}
     with pytest.raises(ValueError, match=rf"needs 1100000\.0 GB in .*{folder}, .* are free|needs 2200000\.0 GB in"):
         ringmaster_image_fetch.link(parameters(offer=large))
     assert "pull" not in units.seen

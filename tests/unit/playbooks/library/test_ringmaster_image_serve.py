@@ -1,4 +1,4 @@
-"""Handing the image on: pushed once into the relay, asked for until it is there, ended where it fails."""
+"""Handing the image on: pushed once into the relay, asked for until it is there; what is said where it fails."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import ringmaster_image_serve
 from ansible.module_utils.ringmaster.core.manifest import Manifest
+from ansible.module_utils.ringmaster.image.engine import Engine
 
 ID = "sha256:" + "a" * 64
 DIGEST = "sha256:" + "b" * 64
@@ -70,9 +71,9 @@ def push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePush:
     monkeypatch.setattr(module, "claim", lambda *_, **__: None)
     monkeypatch.setattr(module, "renew", lambda _delivery: push.seen.append("renewed"))
     monkeypatch.setattr(module, "start", lambda *_: push.seen.append("relay"))
-    monkeypatch.setattr(module, "arrived", lambda: 2_000_000)
+    monkeypatch.setattr(module, "filled", lambda: 2_000_000)
     monkeypatch.setattr(module, "problem", lambda: "")
-    monkeypatch.setattr(module, "content_of", lambda _digest: {"config": {"digest": ID}})
+    monkeypatch.setattr(module, "image_of", lambda _digest, _layers: {"config": {"digest": ID}})
     monkeypatch.setattr(module, "forget_old", lambda *_: None)
     monkeypatch.setattr(module, "describe", lambda *_: {})
     return push
@@ -84,15 +85,22 @@ def test_it_is_pushed_once_and_asked_for_until_it_is_there(push: FakePush) -> No
     goes_on = {"pulled": False, "done": False, "bytes": 2_000_000, "of": 0}
     assert answers[:2] == [{"changed": True, **goes_on}, {"changed": False, **goes_on}]
     assert answers[2]["done"] and answers[2]["offer"]["digest"] == DIGEST
-    assert push.seen == ["relay", "push", "renewed", "renewed", "renewed", "no push"]
+    assert push.seen == ["renewed", "relay", "push", "renewed", "renewed", "no push"]
 
 
 def test_where_no_other_node_needs_it_nothing_is_pushed(push: FakePush) -> None:
     answer = ringmaster_image_serve.served({**PARAMETERS, "hand_on": False})
-    assert (answer["done"], answer["offer"], push.seen) == (True, {}, [])
+    assert (answer["done"], answer["offer"], push.seen) == (True, {}, ["renewed"])
 
 
 def test_why_the_engine_could_not_push_is_said(push: FakePush) -> None:
     push.left = ["connection refused"]
     with pytest.raises(ValueError, match="can't hand the image to its relay: connection refused"):
         ringmaster_image_serve.served(PARAMETERS)
+
+
+def test_where_the_node_that_has_it_failed_the_others_say_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked in turn then, and the way out is that node's."""
+    monkeypatch.setattr(ringmaster_image_serve, "find_image", lambda *_: None)
+    with pytest.raises(ValueError, match=r"left in this run has the image .*: if one that has it failed, its line"):
+        ringmaster_image_serve.obtain(Manifest(lock=False), Engine(), {"reference": ID})

@@ -81,6 +81,17 @@ def test_an_interrupted_one_is_replaced(here: Relay, first: bool) -> None:
     claim(BOB)
 
 
+def test_a_link_goes_on_with_its_image_while_it_is_renewed(here: Relay) -> None:
+    assert not registry.goes_on("one")
+    take({**ANN, "image": "one"})
+    assert (registry.goes_on("one"), registry.goes_on("other")) == (True, False)
+    os.utime(here.mark, LONG_AGO)
+    assert not registry.goes_on("one")
+    os.utime(here.mark)
+    here.active = False
+    assert not registry.goes_on("one")
+
+
 def test_two_that_begin_here_share_the_relay_and_the_last_one_stops_it(here: Relay) -> None:
     take(ANN, first=True)
     claim(BOB, first=True)

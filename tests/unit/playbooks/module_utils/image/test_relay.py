@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.ringmaster.image import relay
-from ansible.module_utils.ringmaster.image.relay import Blob, Chain, LackingError, Server, SourceError, Store, Tunnel
+from ansible.module_utils.ringmaster.image.relay import Blob, Chain, LackingError, Server, SourceError, Store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -111,10 +112,10 @@ def test_a_blob_that_nobody_sends_says_why_and_is_not_searched_for_at_each_quest
     assert tries == [0]
     assert (tmp_path / "moved").read_text() == "node1: not reached by SSH: Permission denied\n"
     assert store.get(DIGEST) is blob
-    assert store.problem() == blob.problem
+    assert store.state()["problem"] == blob.problem
     monkeypatch.setattr(blob, "_again_at", 0)
     assert store.get(DIGEST) is not blob
-    assert store.problem() == ""
+    assert store.state()["problem"] == ""
 
 
 def test_a_node_that_lacks_a_blob_has_not_failed(tmp_path: Path) -> None:
@@ -216,6 +217,18 @@ def test_what_was_left_before_the_node_started_anew_is_not_trusted(tmp_path: Pat
     assert not part.exists()
 
 
+def test_what_another_users_relay_has_left_is_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that user can read it: it would be announced, and then not sent."""
+    relay.tidy(str(tmp_path), "boot")
+    (tmp_path / DIGEST).write_bytes(CONTENT)
+    relay.tidy(str(tmp_path), "boot")
+    assert (tmp_path / DIGEST).exists()
+    own = os.geteuid()
+    monkeypatch.setattr(relay.os, "geteuid", lambda: own + 1)
+    relay.tidy(str(tmp_path), "boot")
+    assert [path.name for path in tmp_path.iterdir()] == ["boot"]
+
+
 def test_wrong_bytes_are_thrown_away_and_fetched_from_another_node(tmp_path: Path) -> None:
     wrong = bytes(len(CONTENT))
     handed_on = threading.Event()
@@ -266,6 +279,19 @@ def test_a_full_disk_is_the_reason_here_and_for_the_node_behind(
         assert relay.state(server.server_address[1])["problem"] == f"No space left on device in {tmp_path}"
 
 
+def test_nobody_waits_for_ever_whatever_another_node_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has characters that no file can have."""
+
+    def refuse(*_: object) -> tuple[int, Iterator[bytes]]:
+        raise SourceError("half of a pair: \ud800")
+
+    monkeypatch.setattr(relay, "GIVE_UP_S", 0)
+    blob = Blob(str(tmp_path), DIGEST)
+    blob.fill(Chain([("node1", refuse)], pause_s=0, log=str(tmp_path / "moved")))
+    assert "node1: half of a pair" in blob.problem
+    assert (tmp_path / "moved").read_text() == "node1: half of a pair: ?\n"
+
+
 def test_a_source_with_another_size_is_left(tmp_path: Path) -> None:
     def short(_digest: str, _offset: int) -> tuple[int, Iterator[bytes]]:
         return len(CONTENT), iter([CONTENT[:10]])
@@ -280,65 +306,6 @@ def test_a_source_with_another_size_is_left(tmp_path: Path) -> None:
     blob.fill(Chain([("node3", short), ("node2", longer), ("node1", right)], log=str(tmp_path / "moved")))
     assert blob.problem == ""
     assert "node2: it says 1000000000000 bytes where another node said 2048" in (tmp_path / "moved").read_text()
-
-
-# Stands in for ssh: joins the socket it is told to listen on to the port, as `-L SOCKET:127.0.0.1:PORT` does.
-_SSH = """
-import socket, sys, threading
-place = sys.argv[sys.argv.index("-L") + 1]
-path, _, port = place.rsplit(":", 2)
-def join(one, other):
-    while data := one.recv(1 << 16):
-        other.sendall(data)
-    other.shutdown(socket.SHUT_WR)
-with socket.socket(socket.AF_UNIX) as server:
-    server.bind(path)
-    server.listen()
-    threading.Thread(target=lambda: (sys.stdin.read(), __import__("os")._exit(0)), daemon=True).start()
-    while True:
-        near, _ = server.accept()
-        far = socket.create_connection(("127.0.0.1", int(port)))
-        for pair in ((near, far), (far, near)):
-            threading.Thread(target=join, args=pair, daemon=True).start()
-"""
-
-
-def test_a_link_fetches_through_ssh_from_one_that_is_still_receiving(tmp_path: Path) -> None:
-    (tmp_path / DIGEST).write_bytes(CONTENT)
-    store = Store(str(tmp_path / "blobs"), None)
-    (tmp_path / "blobs").mkdir()
-    with running(Store(str(tmp_path), None)) as first:
-        tunnel = Tunnel("node1", str(tmp_path / "s"), first.server_address[1], (sys.executable, "-c", _SSH))
-        store.chain = Chain([("node1", tunnel.fetch)], pause_s=0)
-        ask_through(store)
-
-
-def ask_through(store: Store) -> None:
-    with running(store) as server:
-        assert ask(server, "GET", f"{NAME}/blobs/sha256:{DIGEST}")[2] == CONTENT
-        missing = ask(server, "GET", f"{NAME}/blobs/sha256:{'0' * 64}")
-    assert missing[0] == 404
-    assert "the registry of this delivery hasn't it" in json.loads(missing[2])["errors"][0]["message"]
-
-
-def test_why_ssh_fails_is_said(tmp_path: Path) -> None:
-    words = ("sh", "-c", "echo 'ops@node1: Permission denied (publickey).' >&2; exit 255")
-    tunnel = Tunnel("node1", str(tmp_path / "s"), 1, words)
-    with pytest.raises(SourceError, match=r"^not reached by SSH: ops@node1: Permission denied \(publickey\)\.$"):
-        tunnel.fetch(DIGEST, 0)
-
-
-@pytest.mark.parametrize(
-    ("reason", "mended"),
-    [
-        ("not reached by SSH: Permission denied (publickey).", "make provision TAGS=ssh_mesh"),
-        ("channel 2: open failed: administratively prohibited: open failed", "AllowTcpForwarding"),
-        ("channel 2: open failed: connect failed: Connection refused", "whether node1 has failed"),
-        ("the connection ended early", "whether node1 has failed"),
-    ],
-)
-def test_a_remedy_is_said(reason: str, mended: str) -> None:
-    assert mended in relay.remedy("node1", reason)
 
 
 def test_it_runs_alone(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_what_is_no_manifest_is_not_sent_as_one(served: Server, tmp_path: Path, 
 def test_an_upload_has_one_writer(served: Server) -> None:
     place = begun_upload(served)
     with served.store.only_writer(place.rpartition("/")[2]):
+        assert relay.state(served.server_address[1])["sending"] == 1  # the node is not free
         assert ask(served, "PATCH", place, b"other")[0] == 409
         assert ask(served, "PUT", f"{place}?digest=sha256:{DIGEST}", b"other")[0] == 409
     assert ask(served, "PUT", f"{place}?digest=sha256:{DIGEST}", CONTENT)[0] == 201

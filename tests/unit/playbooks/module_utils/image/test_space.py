@@ -33,8 +33,8 @@ def test_a_layer_above_another_one_than_here_is_fetched_again() -> None:
 
 
 def test_layers_come_from_the_manifest() -> None:
-    manifest = {"layers": [{"size": 3, "digest": "compressed"}]}
-    assert layers_of(manifest, ["sha256:a"]) == [{"layer": "sha256:a", "bytes": 3}]
+    manifest = {"layers": [{"size": 3, "digest": "sha256:c"}]}
+    assert layers_of(manifest, ["sha256:a"]) == [{"layer": "sha256:a", "blob": "c", "bytes": 3}]
 
 
 def test_a_manifest_of_several_platforms_says_nothing_of_layers() -> None:

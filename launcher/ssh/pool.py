@@ -16,7 +16,7 @@ from launcher.inventory.hosts import Host
 from launcher.ssh.admission import admit
 from launcher.ssh.connection import LostError, Remote, Trouble
 from launcher.ssh.dial import dial
-from launcher.ssh.refusals import TURNED_AWAY, Refusal, RefusedError, State
+from launcher.ssh.refusals import PASSING, Refusal, RefusedError, State
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def open_all(hosts: Sequence[Host], pins: Path) -> tuple[dict[str, Remote], dict
         return remote
 
     try:
-        results = admit(hosts, attempt, lambda found: isinstance(found, Refusal) and found.reason == TURNED_AWAY)
+        results = admit(hosts, attempt, lambda found: isinstance(found, Refusal) and found.reason in PASSING)
     except BaseException:
         for remote in begun:
             remote.close()

@@ -47,7 +47,7 @@ def try_all(hosts: Sequence[Host], options: Mapping[str, Sequence[str]]) -> dict
         command = ("ssh", *_TRY_OPTIONS, *options[host.name], "--", host.address, "true")
         return _trust_password(host, judge(*run_all([command], limit_s=LIMIT_S, over=over)))
 
-    answers = admit(hosts, attempt, lambda answer: answer.reason == refusals.TURNED_AWAY)
+    answers = admit(hosts, attempt, lambda answer: answer.reason in refusals.PASSING)
     return {host.name: answer for host, answer in zip(hosts, answers, strict=True)}
 
 

@@ -42,7 +42,9 @@ TURNED_AWAY = (
     "sshd closed the connection before the login, again and again: too many logins at once (MaxStartups), or it blocks "
     "this address for a while (PerSourcePenalties, fail2ban)"
 )
-"""The refusal that is worth another attempt."""
+_NO_LOGINS = "it is starting up or shutting down, and lets nobody log in yet (pam_nologin)"
+PASSING = (TURNED_AWAY, _NO_LOGINS)
+"""Those that are worth another attempt."""
 _KEY_REFUSED = "no key was accepted"
 _NO_KEY = f"{_KEY_REFUSED} for user {{1}}; see ansible_user and its keys (ssh-add for one with a passphrase)"
 _JUMP_REFUSED = "its jump host accepted no key for {1}; see ProxyJump and your keys for it; it gets no password"
@@ -95,6 +97,7 @@ _PATTERNS: tuple[tuple[str, State, str], ...] = (
     (rf"Connection refused{_FOR_PROXY}", State.DOWN, REFUSED),
     (rf"(?:No route to host|Network is unreachable){_FOR_PROXY}", State.DOWN, _NO_ROUTE),
     (rf"{_NOT_THERE}{_FOR_PROXY}", State.DOWN, "its ProxyCommand fails: {1}"),
+    (r"(?s:^\W*System is (?:booting up|going down)\..*)^Connection closed by", State.DOWN, _NO_LOGINS),
     (r"^Connection (?:closed|reset) by \S+ port \d+\s*$", State.DOWN, TURNED_AWAY),
     (r"^(?:kex|ssh)_exchange_identification:.*(?:Connection (?:closed|reset)|Not allowed at this time|Exceeded MaxSt)",
      State.DOWN, TURNED_AWAY),

@@ -59,6 +59,9 @@ Host key verification failed."""
         ("Host key verification failed.\nkex_exchange_identification: Connection closed by remote host",
          State.UNKNOWN, "a host key on the way"),
         ("kex_exchange_identification: read: Connection reset by peer", State.DOWN, "sshd closed the connection"),
+        ('"System is booting up. Unprivileged users are not permitted to log in yet. Please come back later. For '
+         'technical details, see pam_nologin(8)."\nConnection closed by 10.0.0.1 port 22',
+         State.DOWN, "it is starting up or shutting down"),
         ("kex_exchange_identification: Connection closed by remote host\nConnection closed by 10.0.0.1 port 22",
          State.DOWN, "too many logins at once (MaxStartups)"),
         ("kex_exchange_identification: banner line 0: Not allowed at this time", State.DOWN, "PerSourcePenalties"),

@@ -76,7 +76,7 @@ def test_passwords_that_vault_encrypts(bare_lab: Lab, guarded: Node, tmp_path: P
     """Ssh's and sudo's; no key is accepted."""
     path = inventory(bare_lab, tmp_path, f"ansible_password: {PASSWORD}\nansible_become_password: {PASSWORD}\n")
     config = tmp_path / bare_lab.place.ssh_config.name
-    config.write_text(config.read_text().replace(str(bare_lab.place.key), "/dev/null"))
+    config.write_text(config.read_text().replace(str(bare_lab.place.key), str(tmp_path / "no_key")))
     refused = looked_at(path)
     assert refused.returncode == 2, refused.stdout
     assert f"{tmp_path / 'group_vars' / 'nodes' / 'vault.yml'}: encrypted with Ansible Vault" in refused.stdout
@@ -88,7 +88,7 @@ def test_passwords_that_vault_encrypts(bare_lab: Lab, guarded: Node, tmp_path: P
 
 def test_a_job_logs_in_with_one_where_no_key_is_accepted(bare_lab: Lab, guarded: Node, tmp_path: Path) -> None:
     config = tmp_path / "config"
-    config.write_text(bare_lab.place.ssh_config.read_text().replace(str(bare_lab.place.key), "/dev/null"))
+    config.write_text(bare_lab.place.ssh_config.read_text().replace(str(bare_lab.place.key), str(tmp_path / "no_key")))
     way = SshOptions(common_args=shlex.join(("-F", str(config))), has_password=True, password=PASSWORD)
     with connected([Host(name=guarded.name, address=guarded.name, ssh=way)], bare_lab.place.known_hosts) as remotes:
         assert remotes[guarded.name].run(["id", "-un"]).text == f"{USER}\n"

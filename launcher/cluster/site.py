@@ -40,8 +40,9 @@ from launcher.image.supply import Remedy, Supply
 from launcher.inventory.hosts import Host
 from launcher.job import container
 from launcher.job.checkpoint import Checkpoint
+from launcher.job.facts import NodeFacts, Places
 from launcher.job.folder import Earlier, JobFolder
-from launcher.job.plan import NodeFacts, Places, Plan, make_plan
+from launcher.job.plan import Plan, make_plan
 from launcher.job.request import Request
 from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.pool import on_all, open_all, revived

@@ -9,8 +9,8 @@ from pathlib import Path
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory import rank_variables
 from launcher.job import program
+from launcher.job.environment import TUNABLE
 from launcher.job.folder import Earlier
-from launcher.job.plan import TUNABLE
 from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import parse_secrets

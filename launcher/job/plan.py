@@ -1,63 +1,21 @@
 """A job's plan: what it holds, and how it is made from the nodes' facts and the user's request. Pure."""
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import RingmasterError
-from launcher.job.container import Bind, Container, ContainerFacts, describe
-from launcher.job.program import Program
+from launcher.job.container import Bind, Container, describe
+from launcher.job.environment import rank_environment
+from launcher.job.facts import GLOO, NCCL, Job, NodeFacts, Places
 from launcher.job.request import Request
-from launcher.on_node.rank import ARGUMENTS, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM, encoded
 
-NCCL, GLOO = "nccl", "gloo"
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 """A job's name: it becomes the name of a folder."""
 RANK_WORDS = 3
 """At the end of a node's command: how torchrun starts each rank's parent."""
 _NODE = re.compile(r"[^\W_][\w.+-]{0,252}")
-TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
-"""Variables that the plan chooses unless the user has set them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """What is known of one node before anything starts."""
-
-    name: str
-    runtime: str
-    address: str
-    interface: str
-    by_host_name: bool = False
-    """Whether Gloo must ask the host name for the address: by the interface it would find another one."""
-    gpus: tuple[str, ...] = ()
-    """Device ids. Nodes that are processes on one machine list the same ones at first, then each its share."""
-    cores: int
-    """Cores of the machine the node is on."""
-    settings: Mapping[str, Any]
-    container: ContainerFacts | None = None
-    """Where the node's part of a job runs in a container."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Where a job's things are, as its ranks see them."""
-
-    run: Path
-    data: Path
-    own_data: Path | None = None
-    """The user's own copy of the data set."""
-    checkpoints: Path
-    code: Path
-    """The code root: the working folder of every rank."""
-    secrets: Path | None = None
-    rank_program: Path
-    python: Path
-    agent: tuple[str, ...]
-    """How torchrun is started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,41 +95,6 @@ def _container(stored: Mapping[str, Any] | None) -> Container | None:
     return Container(**{**stored, **_tuples(stored), "binds": binds})
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Job:
-    """What all nodes of a job have in common."""
-
-    name: str
-    request: Request
-    facts: tuple[NodeFacts, ...]
-    """Of each node, in order: the first is the head."""
-    ranks: tuple[int, ...]
-    """How many ranks each node runs, in the same order."""
-    backend: str
-    backend_chosen: bool
-    places: Places
-    port: int
-    resumes: bool
-
-    @property
-    def own_processes(self) -> bool:
-        """Whether torchrun starts the program once per node, and the program may start processes itself."""
-        return self.request.ranks == 1 and self.request.program.script is not None
-
-    @property
-    def own_data(self) -> str | None:
-        """The user's own copy of the data set, as the ranks see it."""
-        return str(self.places.own_data) if self.places.own_data else None
-
-    def processes_on_machine_of(self, fact: NodeFacts) -> int:
-        """Return how many processes are to be expected on the machine that a node is on."""
-        return sum(
-            max(count, len(other.gpus)) if self.own_processes else count
-            for other, count in zip(self.facts, self.ranks, strict=True)
-            if other.address == fact.address
-        )
-
-
 def make_plan(
     name: str, request: Request, facts: Sequence[NodeFacts], places: Places, port: int, *, resumes: bool = False
 ) -> Plan:
@@ -189,7 +112,7 @@ def make_plan(
         facts = [_with_one_gpu(fact) for fact in facts]
     ranks = [_ranks(fact, request) for fact in facts]
     backend, chosen, backend_notes = _backend(facts, ranks)
-    job = _Job(
+    job = Job(
         name=name,
         request=request,
         facts=tuple(facts),
@@ -267,7 +190,7 @@ def _located(fact: NodeFacts) -> list[tuple[str, str]]:
     return [(fact.address, device) for device in fact.gpus]
 
 
-def _notes(job: _Job) -> list[str]:
+def _notes(job: Job) -> list[str]:
     """Return what the user is told about ranks and GPUs before the start."""
     notes, request, facts = [], job.request, job.facts
     if request.program.local_rank_flag:
@@ -282,9 +205,9 @@ def _notes(job: _Job) -> list[str]:
     return notes
 
 
-def _node_plan(job: _Job, node_rank: int) -> NodePlan:
+def _node_plan(job: Job, node_rank: int) -> NodePlan:
     fact, program, places = job.facts[node_rank], job.request.program, job.places
-    environment = _environment(job, fact)
+    environment = rank_environment(job, fact)
     container = None
     if fact.container:
         own_code, secrets = program.script is not None, places.secrets is not None
@@ -310,75 +233,7 @@ def _node_plan(job: _Job, node_rank: int) -> NodePlan:
     )
 
 
-def _environment(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables of a node's ranks: of two with one name, the later one wins."""
-    return {**_tuning(job, fact), **_own_variables(job, fact)}
-
-
-def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables that others may set too: a shell's lose to the inventory's, and these to the job's (ENV)."""
-    variables = {
-        **(fact.container.comm_env if fact.container else {}),
-        "GLOO_SOCKET_IFNAME": fact.interface,
-        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
-    }
-    if ":" in fact.address:
-        variables["NCCL_SOCKET_FAMILY"] = "AF_INET6"  # it takes IPv4 wherever the interface has both
-    if fact.by_host_name:
-        del variables["GLOO_SOCKET_IFNAME"]
-    return {
-        **variables,
-        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
-        "OMP_NUM_THREADS": str(max(1, fact.cores // job.processes_on_machine_of(fact))),
-        "PYTHONFAULTHANDLER": "1",
-        # torch 2.15's new NCCL backend takes its GPU from LOCAL_RANK where it is given none. All processes that a
-        # program starts itself inherit one LOCAL_RANK, and so would share a GPU: they get the old backend.
-        **({"TORCH_DIST_USE_NCCL2": "0"} if job.own_processes else {}),
-        **{key: value for key, value in job.request.environment.items() if key in TUNABLE},
-        **{str(key): str(value) for key, value in (fact.settings.get("comm_env") or {}).items()},
-        **job.request.variables,
-    }
-
-
-def _own_variables(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables that are the job's own, which nobody may override."""
-    places, program = job.places, job.request.program
-    variables = {
-        "PYTHONUNBUFFERED": "1",
-        "RUN_DIR": str(places.run),
-        # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
-        "DATA_DIR": job.own_data if job.own_data and program.script else str(places.data),
-        "CHECKPOINT_DIR": str(places.checkpoints),
-        "RINGMASTER_JOB": job.name,
-        "RINGMASTER_NODE": fact.name,
-        "RINGMASTER_BACKEND": job.backend,
-        # The GPUs that must be there. An inventory that says gloo itself means to do without, should they not be.
-        "RINGMASTER_GPUS": "0" if job.backend_chosen and job.backend == GLOO else str(len(fact.gpus)),
-        **_program_words(program, places),
-    }
-    if job.own_processes:
-        variables[OWN_PORT] = str(job.port + 1)
-    if job.resumes:
-        variables["RINGMASTER_RESUME"] = "1"
-    if job.own_data:
-        variables["RINGMASTER_DATA"] = job.own_data
-    if places.secrets:
-        variables["RINGMASTER_SECRETS"] = str(places.secrets)
-    return variables
-
-
-def _program_words(program: Program, places: Places) -> dict[str, str]:
-    """Return the program for `on_node/rank.py`, in variables: torchrun would rewrite `$$` and `${local_rank}`."""
-    words = {
-        PROGRAM: encoded(shlex.join([str(places.python), *program.words(places.code)])),
-        ARGUMENTS: encoded(shlex.join(program.arguments)),
-    }
-    if program.local_rank_flag:
-        words[LOCAL_RANK_FLAG] = program.local_rank_flag
-    return words
-
-
-def _torchrun(job: _Job, node_rank: int) -> tuple[str, ...]:
+def _torchrun(job: Job, node_rank: int) -> tuple[str, ...]:
     """Return the agent's command. Static rendezvous: node ranks follow the inventory, not the order of arrival."""
     places = job.places
     return (

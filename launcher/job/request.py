@@ -30,7 +30,7 @@ class Request:
     secrets: Path | None = None
     """A file of `KEY=value` lines, which only the program sees, in its environment."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the user's shell has set; those in `plan.TUNABLE` win over the plan's own choice."""
+    """Variables that the user's shell has set; those in `environment.TUNABLE` win over the plan's own choice."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables for this job's ranks (`ENV`): they win over the inventory's and the nodes'."""
 

@@ -13,8 +13,9 @@ from launcher.base.paths import ON_NODE, ROOT
 from launcher.follow.outcome import Outcome
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
+from launcher.job.facts import Places
 from launcher.job.folder import Earlier, JobFolder
-from launcher.job.plan import Places, Plan, make_plan
+from launcher.job.plan import Plan, make_plan
 from launcher.job.request import Request
 from launcher.local import machine
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus

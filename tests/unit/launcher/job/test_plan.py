@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.rank_variables import name_problem
 from launcher.job.container import ContainerFacts
-from launcher.job.plan import TUNABLE, Plan, make_plan
+from launcher.job.environment import TUNABLE
+from launcher.job.plan import Plan, make_plan
 from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import command, decoded

@@ -180,7 +180,7 @@ class ClusterSite:
             image=self._image,
             named=bool(self._hosts[0].settings.get("image")),
             trainer=trainer_hash(),
-            bundled=request.program.script is None,
+            bundled=request.program.bundled,
             requirements=find_requirements(request.program),
             environment=request.environment,
             variables=request.variables,
@@ -323,13 +323,13 @@ class ClusterSite:
         )
 
     def _list_files(self, request: Request) -> None:
-        for what, path in (("SCRIPT", request.program.script), ("DATA", request.data)):
+        for what, path in (("SCRIPT", request.program.file), ("DATA", request.data)):
             if path and any("\udc80" <= letter <= "\udcff" for letter in path.name):
                 raise RingmasterError(
                     f"{what}: {path}: its name is not UTF-8, so it can't be passed to a container; rename it"
                 )
-        if request.program.script is not None:
-            self._code = list_code(request.program.root, request.program.script, secrets=request.secrets)
+        if not request.program.bundled:
+            self._code = list_code(request.program.root, request.program.file, secrets=request.secrets)
         if request.data is not None:
             self._data = list_data(request.data, self._say)
 
@@ -345,7 +345,7 @@ class ClusterSite:
             data=container.DATA,
             own_data=own,
             checkpoints=container.RUN / "checkpoints",
-            code=container.IMAGE_ROOT if request.program.script is None else container.CODE,
+            code=container.IMAGE_ROOT if request.program.bundled else container.CODE,
             secrets=container.SECRETS if request.secrets else None,
             rank_program=rank_program,
             python=python,

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.base import caller
 from launcher.base.errors import RingmasterError
 from launcher.base.terminal import visible
 from launcher.commands import provision
@@ -66,13 +67,14 @@ def wanted_image(options: ImageOptions) -> Wanted:
         raise RingmasterError(f"BASE={options.base}: must be an image's name, such as debian:bookworm-slim")
     if not options.requirements:
         return Wanted(base=options.base, cuda=options.cuda)
-    path = Path(options.requirements).expanduser()
+    path = caller.absolute(options.requirements)
     try:
         requirements = path.read_bytes()
     except OSError as error:
-        raise RingmasterError(f"REQUIREMENTS={options.requirements}: {error.strerror}") from error
+        where = caller.looked_in(options.requirements)
+        raise RingmasterError(f"REQUIREMENTS={options.requirements}: {error.strerror}{where}") from error
     return Wanted(
-        base=options.base, cuda=options.cuda, requirements=requirements, requirements_path=str(path.absolute())
+        base=options.base, cuda=options.cuda, requirements=requirements, requirements_path=str(path)
     )
 
 

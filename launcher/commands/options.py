@@ -6,12 +6,12 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.commands.program_options import choose
 from launcher.inventory import rank_variables
-from launcher.job import program
 from launcher.job.environment import TUNABLE
 from launcher.job.folder import Earlier
-from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import parse_secrets
 from trainer.config import run_config as trainer_config
@@ -26,6 +26,8 @@ class TrainOptions:
     gpus: str = ""
     ranks: str = ""
     script: str = ""
+    module: str = ""
+    code: str = ""
     args: str = ""
     data: str = ""
     name: str = ""
@@ -47,11 +49,10 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
     Raises:
         RingmasterError: a value can't be right, or a file that it names can't be used.
     """
-    script, data = options.script, options.data
+    data = options.data
     arguments = split_arguments(options.args)
     variables = parse_variables(options.env)
     if from_job:
-        script = script or from_job.script or ""
         data = data or from_job.data or ""
         arguments = arguments or from_job.arguments
         variables = variables or dict(from_job.variables)
@@ -59,31 +60,26 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
     copy = _existing(data) if data else None
     if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
         raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
-    style = options.launch_style
-    if from_job and not style and not options.script:
+    style, another = options.launch_style, options.script or options.module
+    if from_job and not style and not another:
         style = "1" if from_job.launch_style else "0"
     if style not in {"", "0", "1"}:
         raise RingmasterError(f"LAUNCH_STYLE={style}: must be 1 (the script parses --local-rank) or 0")
     ranks = parse_ranks(options.ranks)
-    if from_job and not options.script:
+    if from_job and not another:
         ranks = ranks or from_job.ranks
+    program = choose(options.script, options.module, options.code, from_job, arguments, style)
     return Request(
         nodes=parse_nodes(options.nodes),
         gpus=parse_gpus(options.gpus),
         ranks=ranks,
-        strategy="" if script else _strategy(arguments),
-        program=_program(script, arguments, style),
+        strategy=_strategy(arguments) if program.bundled else "",
+        program=program,
         data=copy,
         secrets=secrets,
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
         variables=variables | _nccl_debug(options),
     )
-
-
-def _program(script: str, arguments: tuple[str, ...], launch_style: str) -> Program:
-    if not script:
-        return program.bundled(arguments)
-    return program.user_script(Path(script), arguments, launch_style=launch_style)
 
 
 def _strategy(arguments: tuple[str, ...]) -> str:
@@ -99,22 +95,22 @@ def arguments_refused(error: UserError) -> RingmasterError:
 
 
 def _existing(data: str) -> Path:
-    path = Path(data).expanduser().absolute()
+    path = caller.absolute(data)
     if not path.exists():
         raise RingmasterError(
-            f"DATA: {data}: no such file or folder; give the path of your copy, leave DATA out to have the data set "
-            "fetched, or use ARGS='--dataset synthetic'"
+            f"DATA: {data}: no such file or folder{caller.looked_in(data)}; give the path of your copy, leave DATA out "
+            "to have the data set fetched, or use ARGS='--dataset synthetic'"
         )
     return path
 
 
 def _secrets(name: str) -> Path:
     """Return the path of a file of secrets that can be parsed; no message shows its content."""
-    path = Path(name).expanduser().absolute()
+    path = caller.absolute(name)
     try:
         parse_secrets(path.read_bytes())
     except OSError as error:
-        raise RingmasterError(f"SECRETS: {name}: can't be read ({error.strerror})") from error
+        raise RingmasterError(f"SECRETS: {name}: can't be read ({error.strerror}){caller.looked_in(name)}") from error
     except ValueError as error:
         raise RingmasterError(f"SECRETS: {name}: {error}") from error
     return path

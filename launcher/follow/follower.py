@@ -72,7 +72,7 @@ class Follower:
         role = Role(only_follows=only_follows, stops=bool(received), survives=runtime.survives)
         self._inbox = SignalInbox(role, received)
         self._shutdown = Shutdown(self._nodes)
-        self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.script is None)
+        self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.bundled)
         self._events = EventIntake(self._inbox, self._shutdown, display)
         self._presence = Presence(self._nodes, runtime, display.note)
         self._selector = selectors.DefaultSelector()
@@ -181,7 +181,7 @@ class Follower:
             ends=tuple(end for each in self._nodes for end in ends(each)),
             out_of_memory=any(each.out_of_memory for each in self._nodes),
             refused=any(each.refused for each in self._nodes),
-            bundled=self._plan.script is None,
+            bundled=self._plan.bundled,
             failed_first=self._events.failed_first,
             unended=tuple(
                 rank for each in self._nodes for rank in unended(each, away=each.name in self._presence.away)

@@ -4,7 +4,7 @@ import shlex
 
 from launcher.job.facts import GLOO, Job, NodeFacts, Places
 from launcher.job.program import Program
-from launcher.on_node.rank import ARGUMENTS, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM, encoded
+from launcher.on_node.rank import ARGUMENTS, CODE_PATH, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM, encoded
 
 TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 """Variables that the plan chooses unless the user has set them."""
@@ -47,7 +47,7 @@ def _own_variables(job: Job, fact: NodeFacts) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "RUN_DIR": str(places.run),
         # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
-        "DATA_DIR": job.own_data if job.own_data and program.script else str(places.data),
+        "DATA_DIR": job.own_data if job.own_data and not program.bundled else str(places.data),
         "CHECKPOINT_DIR": str(places.checkpoints),
         "RINGMASTER_JOB": job.name,
         "RINGMASTER_NODE": fact.name,
@@ -73,6 +73,8 @@ def _program_words(program: Program, places: Places) -> dict[str, str]:
         PROGRAM: encoded(shlex.join([str(places.python), *program.words(places.code)])),
         ARGUMENTS: encoded(shlex.join(program.arguments)),
     }
+    if program.importable:
+        words[CODE_PATH] = encoded(":".join(str(places.code / folder) for folder in program.importable))
     if program.local_rank_flag:
         words[LOCAL_RANK_FLAG] = program.local_rank_flag
     return words

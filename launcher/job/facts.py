@@ -67,7 +67,7 @@ class Job:
     @property
     def own_processes(self) -> bool:
         """Whether torchrun starts the program once per node, and the program may start processes itself."""
-        return self.request.ranks == 1 and self.request.program.script is not None
+        return self.request.ranks == 1 and not self.request.program.bundled
 
     @property
     def own_data(self) -> str | None:

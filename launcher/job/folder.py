@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.base import caller
 from launcher.base.atomic_file import write_json
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
@@ -155,6 +156,8 @@ class Earlier:
     address: str = ""
     """That node's address, for the other nodes."""
     script: str | None
+    module: str | None = None
+    code_root: str | None = None
     arguments: tuple[str, ...]
     data: str | None
     launch_style: str
@@ -164,6 +167,11 @@ class Earlier:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its `ENV`."""
 
+    @property
+    def bundled(self) -> bool:
+        """Whether the bundled trainer ran in it."""
+        return self.script is None and self.module is None
+
 
 def earlier(runs: Path, name: str) -> Earlier:
     """Read the job that `RESUME` names: by its name, or by the path of its folder, which means the copy there.
@@ -172,10 +180,10 @@ def earlier(runs: Path, name: str) -> Earlier:
         RingmasterError: there is no such job.
     """
     by_path = "/" in name
-    folder = JobFolder(path=(Path(name).expanduser() if by_path else runs / name).resolve())  # `latest` is a link
+    folder = JobFolder(path=(caller.path(name) if by_path else runs / name).resolve())  # `latest` is a link
     if by_path and not folder.plan.is_file():
         raise RingmasterError(
-            f"RESUME={name}: no such folder of a job; give its path, such as runs/<name>, or its name"
+            f"RESUME={name}: no such folder of a job{caller.looked_in(name)}; give its path, such as runs/<name>, or its name"
         )
     if not (by_path or NAME.fullmatch(name)) or not folder.path.is_dir():
         known = sorted(path.name for path in runs.glob("*") if path.is_dir() and not path.is_symlink())
@@ -193,6 +201,8 @@ def earlier(runs: Path, name: str) -> Earlier:
             head=head.get("name", ""),
             address=head.get("address", ""),
             script=plan["script"],
+            module=plan.get("module"),
+            code_root=plan.get("code_root"),
             arguments=tuple(plan["arguments"]),
             data=plan["data"],
             launch_style=plan["launch_style"],

@@ -11,14 +11,18 @@ from launcher.base.errors import RingmasterError
 LOCAL_RANK_FLAGS = ("--local-rank", "--local_rank")
 
 
-def local_rank_flag(script: Path, tree: ast.Module) -> str:
-    """Return the spelling of the local-rank option that the script declares, or a module beside it that it imports."""
+def local_rank_flag(script: Path, tree: ast.Module, *, top: Path | None = None) -> str:
+    """Return the spelling of the local-rank option that the script declares, or a module beside it that it imports.
+
+    Args:
+        top: where Python looks for what it imports; None: in the script's folder.
+    """
     declared: set[str] = set()
     waiting, seen = [(script.parent, tree)], {script}
     while waiting:
         folder, module = waiting.pop()
         declared |= _declared_options(module)
-        for beside in _modules_beside(script.parent, folder, module):
+        for beside in _modules_beside(top or script.parent, folder, module):
             if beside not in seen and beside.is_file():
                 seen.add(beside)
                 with suppress(RingmasterError):  # one that can't be parsed may never be imported
@@ -26,8 +30,11 @@ def local_rank_flag(script: Path, tree: ast.Module) -> str:
     return next((flag for flag in LOCAL_RANK_FLAGS if flag in declared), "")
 
 
-def parse(script: Path) -> ast.Module:
+def parse(script: Path, *, option: str = "SCRIPT") -> ast.Module:
     """Return a script's syntax tree.
+
+    Args:
+        option: what named it, for messages.
 
     Raises:
         RingmasterError: it is no Python, or can't be read.
@@ -39,9 +46,9 @@ def parse(script: Path) -> ast.Module:
     except (SyntaxError, ValueError) as error:  # ValueError: a NUL byte
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise RingmasterError(f"SCRIPT: {script}{line}: not Python ({reason}); fix it or give another file") from error
+        raise RingmasterError(f"{option}: {script}{line}: not Python ({reason}); fix it or give another file") from error
     except OSError as error:
-        raise RingmasterError(f"SCRIPT: {script}: can't be read ({error.strerror})") from error
+        raise RingmasterError(f"{option}: {script}: can't be read ({error.strerror})") from error
 
 
 def _declared_options(module: ast.Module) -> set[str]:

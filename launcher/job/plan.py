@@ -50,6 +50,10 @@ class Plan:
     """Whether the inventory itself asked for this backend."""
     port: int
     script: str | None
+    module: str | None = None
+    """What MODULE named."""
+    code_root: str | None = None
+    """The folder that a module was started from, or that CODE named; None: the script's own."""
     arguments: tuple[str, ...]
     data: str | None
     launch_style: str
@@ -61,6 +65,11 @@ class Plan:
     """The hash of the user's code as it travelled to the nodes; None where it did not."""
     notes: tuple[str, ...]
     """What the user is told before the start."""
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it is a job of the bundled trainer."""
+        return self.script is None and self.module is None
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `plan.json` stores it."""
@@ -131,6 +140,8 @@ def make_plan(
         backend_chosen=chosen,
         port=port,
         script=str(request.program.script) if request.program.script else None,
+        module=request.program.module or None,
+        code_root=str(request.program.root) if request.program.importable else None,
         arguments=request.program.arguments,
         data=str(request.data) if request.data else None,
         launch_style=request.program.local_rank_flag,
@@ -210,7 +221,7 @@ def _node_plan(job: Job, node_rank: int) -> NodePlan:
     environment = rank_environment(job, fact)
     container = None
     if fact.container:
-        own_code, secrets = program.script is not None, places.secrets is not None
+        own_code, secrets = not program.bundled, places.secrets is not None
         container = describe(job.name, fact.name, fact.container, fact.gpus, code=own_code, secrets=secrets)
         environment = container.defaults(fact.container, fact.gpus) | environment
         environment |= container.environment(fact.container, fact.gpus, checks=own_code)

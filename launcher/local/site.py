@@ -93,7 +93,7 @@ class LocalSite:
                 f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
                 exit_code=ExitCode.NOT_STARTED,
             )
-        if plan.script is not None:  # the bundled trainer checks this itself, without another import of torch
+        if not plan.bundled:  # the bundled trainer checks this itself, without another import of torch
             refuse_unseen_gpus(plan)
         return False
 

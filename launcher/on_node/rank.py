@@ -8,6 +8,8 @@ The environment names the program, as shell words, because torchrun rewrites `$$
 
 - RINGMASTER_PROGRAM: interpreter, its options and the script
 - RINGMASTER_ARGUMENTS: the script's arguments
+- RINGMASTER_CODE_PATH: folders in which Python finds the program's modules, before those of the user's PYTHONPATH.
+  Only the program gets them: torchrun must not import the user's logging.py
 - RINGMASTER_LOCAL_RANK_FLAG: `--local-rank` or `--local_rank` for launch-style scripts, else empty
 - RINGMASTER_OWN_PORT: a port for a program that may start processes of its own: they meet there, because the store at
   torchrun's port knows only torchrun's ranks
@@ -48,7 +50,7 @@ from typing import Any, NoReturn
 FRAME = b"\x1e"
 LINE, PIECE, EVENT = b"|", b"+", b"!"
 PROGRAM, ARGUMENTS, LOCAL_RANK_FLAG = "RINGMASTER_PROGRAM", "RINGMASTER_ARGUMENTS", "RINGMASTER_LOCAL_RANK_FLAG"
-OWN_PORT, SECRETS = "RINGMASTER_OWN_PORT", "RINGMASTER_SECRETS"
+OWN_PORT, SECRETS, CODE_PATH = "RINGMASTER_OWN_PORT", "RINGMASTER_SECRETS", "RINGMASTER_CODE_PATH"
 GPUS, CHECK_GPUS, CUDA = "RINGMASTER_GPUS", "RINGMASTER_CHECK_GPUS", "RINGMASTER_CUDA"
 
 _AS_HEX = "hex:"
@@ -209,6 +211,9 @@ def command(environment: dict[str, str]) -> list[str]:
     flag = environment.pop(LOCAL_RANK_FLAG, "")
     if flag:
         words.append(f"{flag}={environment['LOCAL_RANK']}")
+    code_path = decoded(environment.pop(CODE_PATH, ""))
+    if code_path:
+        environment["PYTHONPATH"] = ":".join(filter(None, (code_path, environment.get("PYTHONPATH"))))
     own_port = environment.pop(OWN_PORT, "")
     if own_port:
         # Otherwise torch takes every store for torchrun's, even one at an address of the program's own, and waits for a

@@ -38,14 +38,14 @@ class Requirements:
 
 
 def find_requirements(program: Program) -> Requirements | None:
-    """Return the file in the script's folder, else in the code root; the bundled trainer needs none.
+    """Return the file in the script's folder (not a module's), else in the code root; the bundled trainer needs none.
 
     Raises:
         RingmasterError: there is one, but it can't be read.
     """
-    if program.script is None:
+    if program.bundled:
         return None
-    for folder in (program.script.parent, program.root):
+    for folder in ((program.script or program.root / NAME).parent, program.root):
         path = folder / NAME
         try:
             return Requirements(path=path, content=path.read_bytes())

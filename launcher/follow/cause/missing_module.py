@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 
 from launcher.follow.cause.failure import Failure
+from launcher.job.code_root import code_root
 from launcher.job.named_image import add_packages
 from launcher.job.plan import Plan
-from launcher.job.program import code_root
 
 _MISSING = re.compile(r"No module named '?([A-Za-z_][\w.]*)'?(?:; '([\w.]+)' is not a package)?")
 _RAISED = re.compile(f"ModuleNotFoundError: {_MISSING.pattern}")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
-from launcher.job.launch_style import LOCAL_RANK_FLAGS, local_rank_flag, parse
+from launcher.job.launch_style import find_style, parse
+from launcher.job.spawn_style import SpawnStyle
 
 TRAINER = "trainer"
 
@@ -17,6 +18,8 @@ class Program:
     arguments: tuple[str, ...]
     local_rank_flag: str = ""
     """`--local-rank` or `--local_rank` where the script is of the older launch style, else empty."""
+    spawn: SpawnStyle | None = None
+    """Where the script starts its own processes, and so is started once per node."""
     root: Path
     """The code root: the working folder of every rank."""
     script: Path | None = None
@@ -43,7 +46,7 @@ def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "
 
     Args:
         path: absolute, or relative to where the user is.
-        launch_style: "1": the script parses `--local-rank`; "0": it doesn't; "": find out from the script.
+        launch_style: one of `launch_style.STYLES`; empty: find out from the script.
 
     Raises:
         RingmasterError: there is no such file, or it is no file, or no Python.
@@ -52,11 +55,11 @@ def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "
     if not script.is_file():
         reason = "is a folder, not a script" if script.is_dir() else "no such file"
         raise RingmasterError(f"SCRIPT: {path}: {reason}; give the path of a Python file")
-    tree = parse(script)
-    flag = local_rank_flag(script, tree) if launch_style != "0" else ""
+    style = find_style(script, parse(script), arguments, launch_style)
     return Program(
         arguments=arguments,
-        local_rank_flag=flag or (LOCAL_RANK_FLAGS[0] if launch_style == "1" else ""),
+        local_rank_flag=style.local_rank_flag,
+        spawn=style.spawn,
         root=code_root(script),
         script=script,
     )

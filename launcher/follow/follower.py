@@ -71,7 +71,7 @@ class Follower:
         self._start_failure: Failure | None = None
         role = Role(only_follows=only_follows, stops=bool(received), survives=runtime.survives)
         self._inbox = SignalInbox(role, received)
-        self._shutdown = Shutdown(self._nodes)
+        self._shutdown = Shutdown(self._nodes, display.note, bundled=plan.script is None)
         self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.script is None)
         self._events = EventIntake(self._inbox, self._shutdown, display)
         self._presence = Presence(self._nodes, runtime, display.note)

@@ -52,6 +52,8 @@ class ToldRank:
     """Unix time by our clock."""
     state: str
     """The kernel's letter for what it was doing then."""
+    catches: bool = False
+    """Whether it has a handler for that signal: it may be about to save something."""
 
 
 @dataclass(frozen=True, kw_only=True)

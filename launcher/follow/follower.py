@@ -22,7 +22,7 @@ from launcher.follow.cause.failure import Failure
 from launcher.follow.cause.missing_module import explained
 from launcher.follow.display import Display
 from launcher.follow.events import EventIntake
-from launcher.follow.node_state import NodeState, ends, told_to_go, unended
+from launcher.follow.node_state import NodeState, ends, missing_of, told_to_go, unended
 from launcher.follow.out_of_memory import await_answers
 from launcher.follow.outcome import Evidence, Outcome, decide
 from launcher.follow.presence import Presence
@@ -167,6 +167,8 @@ class Follower:
         for each in self._nodes:
             with suppress(OSError):  # a full disk, which the user was told when it began
                 each.log.close()
+            if missing := missing_of(each.log):
+                self._display.note(missing)
         self._display.progress(self._metrics.look())
         self._presence.tell_news()
         if ended:

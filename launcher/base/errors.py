@@ -1,5 +1,6 @@
 """Exit codes, and the one exception that carries an error to the user."""
 
+import signal
 from enum import IntEnum
 
 
@@ -34,10 +35,34 @@ BY_SIGNAL = (ExitCode.INTERRUPTED, ExitCode.TERMINATED)
 """The user, or whoever sent the signal, wanted it to end."""
 
 
+class SignalExit(int):
+    """One of these codes, together with the signal that it stands for: 143 is not always SIGTERM's."""
+
+    def __new__(cls, signum: int) -> "SignalExit":
+        """Return 130 for SIGINT, 143 for every other signal."""
+        code = super().__new__(cls, ExitCode.INTERRUPTED if signum == signal.SIGINT else ExitCode.TERMINATED)
+        code._signum = signum
+        return code
+
+    _signum: int
+
+    @property
+    def meaning(self) -> str:
+        """Return a few words for the last line that a command prints."""
+        if self._signum == signal.SIGINT:
+            return ExitCode.INTERRUPTED.meaning
+        return f"stopped by {signal.Signals(self._signum).name}"
+
+
+def meaning(code: int) -> str:
+    """Return a few words for an exit code."""
+    return code.meaning if isinstance(code, SignalExit) else ExitCode(code).meaning
+
+
 class RingmasterError(Exception):
     """A mistake or fault that is shown as one line: what, where, how to fix it."""
 
-    def __init__(self, message: str, *, exit_code: ExitCode = ExitCode.USAGE) -> None:
+    def __init__(self, message: str, *, exit_code: ExitCode | SignalExit = ExitCode.USAGE) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -47,3 +72,7 @@ class StoppedError(BaseException):
 
     As with Ctrl-C, whoever answers the errors of a connection or a disk must not take it for one of those.
     """
+
+    def __init__(self, signum: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.exit_code = SignalExit(signum)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn, cast
 
-from launcher.base.errors import ExitCode, RingmasterError, StoppedError
+from launcher.base.errors import ExitCode, RingmasterError, StoppedError, meaning
 from launcher.base.terminal import mute, visible
 
 
@@ -27,12 +27,12 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
         if signal.getsignal(signum) != signal.SIG_IGN:  # `nohup`
             signal.signal(signum, _terminated)
     try:
-        code = int(verb())
+        code = verb()
     except RingmasterError as error:
         code = error.exit_code
         _report(error, str(error), debug)
     except (KeyboardInterrupt, StoppedError) as error:
-        code = ExitCode.TERMINATED if isinstance(error, StoppedError) else ExitCode.INTERRUPTED
+        code = error.exit_code if isinstance(error, StoppedError) else ExitCode.INTERRUPTED
         _report(error, "stopped before anything was started", debug)
     except BrokenPipeError:  # the reader of our output has read enough (`| head`)
         code = ExitCode.SUCCEEDED
@@ -41,14 +41,14 @@ def leave_with(verb: Callable[[], int], *, debug: bool = False) -> NoReturn:
         code = ExitCode.FAILED
         _report(error, f"a mistake in Ringmaster: {type(error).__name__}: {error} (fab's --debug shows where)", debug)
     try:
-        print(f"ringmaster: exit {code} ({ExitCode(code).meaning})", flush=True)
+        print(f"ringmaster: exit {code} ({meaning(code)})", flush=True)
     except (OSError, ValueError):
         mute()
-    sys.exit(code)
+    sys.exit(int(code))
 
 
-def _terminated(_signum: int, _frame: object) -> NoReturn:
-    raise StoppedError
+def _terminated(signum: int, _frame: object) -> NoReturn:
+    raise StoppedError(signum)
 
 
 def _report(error: BaseException, message: str, debug: bool) -> None:

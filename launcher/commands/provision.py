@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base import node_table
-from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.errors import ExitCode, RingmasterError, SignalExit
 from launcher.base.node_table import Row
 from launcher.base.paths import ON_NODE, ROOT
 from launcher.base.values import switch
@@ -161,7 +161,7 @@ def _closed(verb: Verb, hosts: Sequence[Host], answers: Mapping[str, Answer], en
     if ended.signal is not None:
         advice = "run it again to go on" if ended.began and verb is not Verb.VERIFY else "nothing was changed"
         print(f"ringmaster: stopped; {advice}", flush=True)
-        return ExitCode.INTERRUPTED if ended.signal == signal.SIGINT else ExitCode.TERMINATED
+        return SignalExit(ended.signal)
     table = final_rows(hosts, answers, result.get("nodes"))
     if verb is Verb.VERIFY or ended.code != 0 or not all(row.fine for row in table):
         node_table.show(table)

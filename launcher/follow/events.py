@@ -100,7 +100,9 @@ class EventIntake:
             self._shutdown.ask_late_rank(state, event.rank)
         elif kind == "told":
             told_at = ours(event.fields["at"], state.node) or 0.0
-            state.told_ranks[event.rank] = ToldRank(at=told_at, state=str(event.fields.get("state", "")))
+            state.told_ranks[event.rank] = ToldRank(
+                at=told_at, state=str(event.fields.get("state", "")), catches=bool(event.fields.get("catches"))
+            )
         elif kind == "exited":
             state.refused = state.refused or bool(event.fields.get("refused"))
             told_by_us = self._shutdown.begun or (self._shutdown.asked and bool(event.fields.get("told")))

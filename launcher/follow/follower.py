@@ -22,7 +22,7 @@ from launcher.follow.cause.failure import Failure
 from launcher.follow.cause.missing_module import explained
 from launcher.follow.display import Display
 from launcher.follow.events import EventIntake
-from launcher.follow.node_state import NodeState, ends, told_to_go, unended
+from launcher.follow.node_state import NodeState, ends, missing_of, told_to_go, unended
 from launcher.follow.out_of_memory import await_answers
 from launcher.follow.outcome import Evidence, Outcome, decide
 from launcher.follow.presence import Presence
@@ -72,11 +72,11 @@ class Follower:
         self._start_failure: Failure | None = None
         role = Role(only_follows=only_follows, stops=bool(received), survives=runtime.survives)
         self._inbox = SignalInbox(role, received)
-        self._shutdown = Shutdown(self._nodes)
+        self._shutdown = Shutdown(self._nodes, display.note, bundled=plan.bundled)
         self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.bundled)
         self._events = EventIntake(self._inbox, self._shutdown, display)
         self._presence = Presence(self._nodes, runtime, display.note)
-        self._silence = Silence(self._nodes, display.note, applies=plan.script is not None and not plan.own_processes)
+        self._silence = Silence(self._nodes, display.note, applies=not plan.bundled and not plan.own_processes)
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Outcome:
@@ -172,6 +172,8 @@ class Follower:
         for each in self._nodes:
             with suppress(OSError):  # a full disk, which the user was told when it began
                 each.log.close()
+            if missing := missing_of(each.log):
+                self._display.note(missing)
         self._display.progress(self._metrics.look())
         self._presence.tell_news()
         if ended:

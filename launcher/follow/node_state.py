@@ -17,6 +17,7 @@ from launcher.follow.cause.suspects import Unended
 from launcher.follow.cause.tracebacks import raised
 from launcher.follow.clocks import unsure_s
 from launcher.follow.frames import Lines, StreamReader
+from launcher.follow.limited_log import LimitedLog
 from launcher.follow.node_log import entry
 from launcher.follow.runtime import RunningNode
 
@@ -52,6 +53,8 @@ class ToldRank:
     """Unix time by our clock."""
     state: str
     """The kernel's letter for what it was doing then."""
+    catches: bool = False
+    """Whether it has a handler for that signal: it may be about to save something."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class NodeState:
     """One node's state."""
 
     node: RunningNode
-    log: IO[bytes]
+    log: IO[bytes] | LimitedLog
     reader: StreamReader = field(default_factory=StreamReader)
     own_lines: Tail = field(default_factory=Tail)
     """The last lines that the node's agent printed itself."""
@@ -108,7 +111,7 @@ class NodeState:
     def logging_to(cls, path: Path, node: RunningNode) -> "NodeState":
         """Return the state of a node whose log is `path`; a disk that refuses the log is no reason not to follow."""
         try:
-            return cls(node=node, log=path.open("wb"))
+            return cls(node=node, log=LimitedLog(path))
         except OSError as error:
             return cls(node=node, log=open(os.devnull, "wb"), log_trouble=error.strerror)  # noqa: PTH123
 
@@ -134,6 +137,16 @@ class NodeState:
         except OSError as error:
             if self.log_trouble is None:
                 self.log_trouble = error.strerror or str(error)
+
+
+def missing_of(log: IO[bytes] | LimitedLog) -> str | None:
+    """Return what a log lacks because it is limited, in words; None: nothing."""
+    if not isinstance(log, LimitedLog) or not log.missing_lines:
+        return None
+    return (
+        f"{log.name} holds the first and the last part of the {log.total_bytes / 1e6:,.0f} MB that were printed; "
+        f"{log.missing_lines:,} lines in between are not kept"
+    )
 
 
 def ends(state: NodeState) -> list[RankEnd]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launcher.base.errors import ExitCode
+from launcher.base.errors import ExitCode, SignalExit
 from launcher.follow.cause.failure import Failure, RankEnd, Weight, proven, weight
 from launcher.follow.cause.suspects import Unended, root_cause
 from launcher.follow.incidents import TOLD_TO_GO, Incident
@@ -20,7 +20,7 @@ class Outcome:
 
     state: str
     """`succeeded`, `failed` or `stopped`; `unknown`: nobody saw its end; `detached`: it goes on."""
-    exit_code: ExitCode
+    exit_code: ExitCode | SignalExit
     failure: Failure | None = None
     started: bool = True
     """False: no node's part of it has ever run."""
@@ -68,7 +68,7 @@ def decide(evidence: Evidence) -> Outcome:
     if evidence.start_failure:
         return Outcome(state="failed", exit_code=ExitCode.NOT_STARTED, failure=evidence.start_failure, started=False)
     if evidence.detached_by is not None:
-        return Outcome(state="detached", exit_code=_code_of(evidence.detached_by))
+        return Outcome(state="detached", exit_code=SignalExit(evidence.detached_by))
     failure = root_cause(evidence.ends, evidence.unended, evidence.addresses)
     stopped = _stopped(evidence, failed=failure is not None)
     by_agents = failure is None or (failure.rank is None and failure.exit_code is not None)
@@ -89,9 +89,9 @@ def _stopped(evidence: Evidence, *, failed: bool) -> Outcome | None:
     """Return that the job was stopped, by its user or with a node, before anything failed; None if it wasn't."""
     incidents = tuple(Incident.told_to_go(each) for each in evidence.told)
     if evidence.stopped_by is not None and not (failed and evidence.failed_first):
-        return Outcome(state="stopped", exit_code=_code_of(evidence.stopped_by), incidents=incidents)
+        return Outcome(state="stopped", exit_code=SignalExit(evidence.stopped_by), incidents=incidents)
     if evidence.told and not (failed and _failed_before(evidence.ends, evidence.told)):
-        return Outcome(state="stopped", exit_code=ExitCode.TERMINATED, incidents=incidents)
+        return Outcome(state="stopped", exit_code=_code_of_told(evidence.told[0]), incidents=incidents)
     return None
 
 
@@ -118,8 +118,10 @@ def _unknown(reason: str) -> Outcome:
     return Outcome(state="unknown", exit_code=ExitCode.CLUSTER, failure=failure)
 
 
-def _code_of(signum: int) -> ExitCode:
-    return ExitCode.INTERRUPTED if signum == signal.SIGINT else ExitCode.TERMINATED
+def _code_of_told(told: ToldToGo) -> ExitCode | SignalExit:
+    """Return the code for a node that was told to go: 143 also where that was by SIGINT, which was no Ctrl-C of ours."""
+    signum = getattr(signal, told.signal, signal.SIGTERM)
+    return ExitCode.TERMINATED if signum == signal.SIGINT else SignalExit(signum)
 
 
 def _failed_code(failure: Failure, evidence: Evidence) -> ExitCode:

@@ -10,6 +10,10 @@ _GATHER_S = 0.5
 """After the first failure: time for the other ranks' own reports, because one of those may be the cause."""
 _TERM_S = 2.0
 """From SIGTERM to SIGKILL. With _GATHER_S and a tick it keeps the promise of 5 s from failure to all stopped."""
+_CATCHING_S = 30.0
+"""From SIGTERM to SIGKILL for a user's program that has a handler for SIGTERM: so long torchrun gives every program."""
+_LOOK_S = 0.1
+"""How often those are looked at, so that nobody waits for the dead."""
 _GRACE_S = 60.0
 """How long a graceful stop may take; then everything is killed."""
 _GIVE_UP_S = 3.0
@@ -19,15 +23,22 @@ _GIVE_UP_S = 3.0
 class Shutdown:
     """The end of a job's ranks, as far as the launcher brings it about."""
 
-    def __init__(self, nodes: Sequence[NodeState]) -> None:
+    def __init__(
+        self, nodes: Sequence[NodeState], note: Callable[[str], None] = lambda _: None, *, bundled: bool = False
+    ) -> None:
         """Args:
         nodes: the list that the follower fills once the nodes have started.
+        note: shows a line to the user.
+        bundled: the job runs the bundled trainer. It catches SIGTERM, but its checkpoints need all ranks: once one has
+            failed there is nothing that the others could save.
         """
         self.begun = False
         """Whether the launcher has begun to end the ranks itself. A rank that ends from then on was stopped by us."""
         self.asked = False
         """Whether the ranks were asked to end in their own time."""
         self._nodes = nodes
+        self._note = note
+        self._bundled = bundled
         self._only_told = True
         """Whether all that has failed so far was told to end."""
         self._killed_at: float | None = None
@@ -51,7 +62,7 @@ class Shutdown:
         if self._only_told and all(_all_told(each) for each in self._nodes if each.going):
             self._leave_them_time()  # somebody else ends the job: `make stop` on another machine
         else:
-            self.terminate()
+            self.terminate(patiently=not self._bundled)
 
     def ask_agents(self) -> None:
         """Ask every node's agent to end, and its ranks with it."""
@@ -74,11 +85,36 @@ class Shutdown:
             self.asked = True
             self._schedule(_GRACE_S, self.kill)
 
-    def terminate(self) -> None:
-        """End everything with SIGTERM, and what ignores it with SIGKILL."""
+    def terminate(self, *, patiently: bool = False) -> None:
+        """End everything with SIGTERM, and what ignores it with SIGKILL.
+
+        Args:
+            patiently: leave more time to programs that catch SIGTERM.
+        """
         self.begun = True
         self.ask_agents()
-        self._schedule(_TERM_S, self.kill)
+        self._schedule(_TERM_S, self._kill_the_deaf if patiently else self.kill)
+
+    def _kill_the_deaf(self) -> None:
+        """Kill the nodes on which no program catches SIGTERM; leave the others their time, and say so."""
+        names = [f"{each.name}:{rank}" for each in self._nodes for rank in catching(each)]
+        if not names:
+            self.kill()
+            return
+        for each in self._nodes:
+            if not catching(each):
+                each.node.kill()
+        catch = "catches" if len(names) == 1 else "catch"
+        self._note(
+            f"waiting up to {_CATCHING_S:.0f} s for {', '.join(names)}, which {catch} SIGTERM; Ctrl-C: kill now"
+        )
+        self._await_catching(time.monotonic() + _CATCHING_S - _TERM_S)
+
+    def _await_catching(self, until: float) -> None:
+        if time.monotonic() >= until or not any(catching(each) for each in self._nodes):
+            self.kill()
+        else:
+            self._schedule(_LOOK_S, lambda: self._await_catching(until))
 
     def kill(self) -> None:
         """End everything at once."""
@@ -106,6 +142,13 @@ class Shutdown:
 
     def _schedule(self, seconds: float, action: Callable[[], None]) -> None:
         self._scheduled.append((time.monotonic() + seconds, action))
+
+
+def catching(state: NodeState) -> list[int]:
+    """Return a node's ranks that were told to end, have a handler for that, and have not ended yet."""
+    if not state.going:
+        return []
+    return [rank for rank, told in state.told_ranks.items() if told.catches and rank not in state.ends]
 
 
 def _all_told(state: NodeState) -> bool:

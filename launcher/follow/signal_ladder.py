@@ -44,7 +44,10 @@ class SignalLadder:
             return
         while self._answered < len(self._inbox.stop_requests):
             self._answered += 1
-            if self._answered == 1 and self._shutdown.asked:
+            if self._answered == 1 and self._shutdown.begun:  # something had failed: the ranks were told to end
+                self._note("killing")
+                self._shutdown.kill()
+            elif self._answered == 1 and self._shutdown.asked:
                 # A second signal would end a program that is just writing its checkpoint.
                 self._note("the ranks are ending already; Ctrl-C again: stop now")
             elif self._answered == 1:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -18,6 +19,9 @@ from launcher.job.plan import Plan
 from launcher.on_node.job_folder import knows_more
 from trainer.reporting.page import render
 from trainer.reporting.summary import RunFigures, last_checkpoint, read_records, summarize
+
+_CLOCKS_S = 1.0
+"""A node's clock is known no better."""
 
 
 def finish(
@@ -72,7 +76,6 @@ def summary(
         started_at: unix time of the launcher's start; `first_step_s` and `wall_s` count from it.
         ended_at: unix time of the job's end; None: not known.
     """
-    first = figures.first_step_at
     return {
         "name": folder.name,
         "state": outcome.state,
@@ -82,7 +85,7 @@ def summary(
         "backend": plan.backend,
         "image": plan.nodes[0].image,
         "started_at": datetime.fromtimestamp(started_at, UTC).isoformat(timespec="milliseconds"),
-        "first_step_s": round(first - started_at, 3) if first is not None else None,
+        "first_step_s": first_step_s(figures.first_step_at, started_at, ended_at),
         "wall_s": round(ended_at - started_at, 3) if ended_at is not None else None,
         "restarts": 0,
         "images_per_s": figures.images_per_s,
@@ -92,6 +95,14 @@ def summary(
         "incidents": [asdict(each) for each in outcome.incidents],
         "failure": asdict(outcome.failure) if outcome.failure else None,
     }
+
+
+def first_step_s(at: float | None, started_at: float, ended_at: float | None) -> float | None:
+    """Return the seconds to the first step; None if that was not during the job: then `at` is no Unix time."""
+    if at is None:
+        return None
+    latest = time.time() if ended_at is None else ended_at
+    return round(at - started_at, 3) if started_at <= at <= latest + _CLOCKS_S else None
 
 
 def with_incidents(folder: JobFolder, outcome: Outcome, *, clock_s: float = 0.0) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def _made(
     except (KeyboardInterrupt, StoppedError) as error:
         raise RingmasterError(
             "stopped; no image was recorded, and the next build continues from what was built so far",
-            exit_code=ExitCode.TERMINATED if isinstance(error, StoppedError) else ExitCode.INTERRUPTED,
+            exit_code=error.exit_code if isinstance(error, StoppedError) else ExitCode.INTERRUPTED,
         ) from error
     return image
 

@@ -2,12 +2,15 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from launcher.base.adoption import Adoption
 from launcher.base.sweep import signal_labelled, sweep
 from launcher.follow.runtime import NotStartedError
 from launcher.job.plan import NodePlan
@@ -16,6 +19,8 @@ from launcher.on_node.rank import die_with_parent
 
 _LABEL = "RINGMASTER_LABEL"
 """In the environment of every process of a job. It finds the last one, whatever its name or session."""
+_AGENTS_FOLDER = "PET_LOG_DIR"
+"""torchrun makes a folder for what its ranks report there, else in the system's temporary folder, and leaves it."""
 _PIPE_BYTES = 1 << 20
 """Of what a node prints, so much waits for the follower before its ranks do; Linux gives no more to everybody."""
 _OF_MAKE = frozenset({"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"})
@@ -36,6 +41,11 @@ class ProcessNode:
         self._port = port
         self._process = process
         self._label = label
+
+    @property
+    def pid(self) -> int:
+        """The agent's process id."""
+        return self._process.pid
 
     def fileno(self) -> int:
         """Return the descriptor of the node's output."""
@@ -90,6 +100,9 @@ class ProcessRuntime:
         """
         self._label = uuid.uuid4().hex
         self._marked = f"{_LABEL}={self._label}"
+        self._adoption = Adoption()
+        self._agents: list[int] = []
+        self._scratch: str | None = None
         self._inherited = {key: value for key, value in environment.items() if not _private(key)}
 
     def start(self, nodes: Sequence[NodePlan], port: int) -> list[ProcessNode]:
@@ -99,9 +112,15 @@ class ProcessRuntime:
             NotStartedError: a program can't be started.
         """
         started: list[ProcessNode] = []
+        self._adoption.open()
+        if _AGENTS_FOLDER not in self._inherited:
+            with suppress(OSError):
+                self._scratch = tempfile.mkdtemp(prefix="ringmaster-")
+                self._inherited[_AGENTS_FOLDER] = self._scratch
         try:
             for node in nodes:
                 started.append(self._start(node, port))
+                self._agents.append(started[-1].pid)
         except BaseException:
             for each in started:
                 each.kill()
@@ -110,6 +129,7 @@ class ProcessRuntime:
 
     def watch(self) -> tuple[str, ...]:
         """Return no node: a process of this machine is never out of reach."""
+        self._adoption.bury(self._agents)
         return ()
 
     def news(self) -> tuple[str, ...]:
@@ -124,8 +144,13 @@ class ProcessRuntime:
         """Do nothing: the processes end with the launcher that started them."""
 
     def sweep(self) -> int:
-        """Kill every process that still carries the job's label; return how many there were."""
-        return sweep(self._marked)
+        """Kill every process of the job, labelled or below us; return how many there were."""
+        killed = sweep(self._marked, self._adoption.descendants)
+        self._adoption.bury(self._agents)
+        self._adoption.close()
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        return killed
 
     def _start(self, node: NodePlan, port: int) -> ProcessNode:
         try:

@@ -24,8 +24,9 @@ without being mixed up with what other ranks write:
 - RS rank `+` text: a piece of a line that continues in the rank's next frame
 - RS rank `!` JSON: an event. Times ("at", "error_at") are unix time by this machine's clock.
   {"event": "started", "pid", "at"}
-  {"event": "told", "signal", "at", "state"}: the program was handed a signal that asks it to end, for the first time;
-  "state" is the kernel's letter for what it was doing then (T: it was frozen, by SIGSTOP or a debugger)
+  {"event": "told", "signal", "at", "state", "catches"}: the program was handed a signal that asks it to end, for the
+  first time; "state" is the kernel's letter for what it was doing then (T: it was frozen, by SIGSTOP or a debugger);
+  "catches": whether it has a handler of its own for that signal
   {"event": "exited", "exit_code", "signal", "error_at", "at", "told": {"signal", "at"} or null}, with "refused": true
   if it was not started because of the GPUs
 """
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import resource
@@ -62,10 +64,26 @@ _LONGEST_LINE_BYTES = 1 << 20  # a longer line is cut here, so that it can't tak
 _PAUSE_SECONDS = 0.002
 """Between two reads. A program that prints much is read in large portions: each costs as much as a single line."""
 _PROGRESS_SECONDS = 1.0  # a progress bar redraws its line many times a second; keep one a second
+_OVERWRITTEN_AT_ONCE = 10
+"""Of different texts that are drawn over, so many are kept at once, and then one a second: a status that shows names of
+files is drawn as often as a bar."""
+_MOST_ROWS = 64  # that bars below each other may take
+_LEAVES = re.compile(rb"\n|\r|\x1b\[(\d*)([ABEF])")  # the line that is being written: its end, or the cursor moves
+_ERASES = re.compile(rb"\x1b\[[0-9;]*[GHJK]|\x1b\[\?25[hl]")  # what goes with that, and shows nothing itself
+_DRAWS = re.compile(rb"\r|\x1b\[(?:[0-9;]*[ABEFGHJK]|\?25[hl])")
+_ESCAPE_BEGINS = re.compile(rb"\x1b(?:\[[0-9;?]*)?\Z")
+_WORDS = re.compile(r"[^\W\d_]+")
+_COMPARED_BYTES = 500
 _ERROR_START = b"Traceback (most recent call last)"
 _ABORT_STARTS = (b"Fatal Python error", b"terminate called")
 _AFTERMATH_SECONDS = 5.0
 """An abort this soon after a traceback is most likely its consequence: the trouble began with the traceback."""
+_LAST_WORDS_SECONDS = 0.5
+"""After the end of a program that failed, or was asked to end: so long its output is read, whoever else holds it open."""
+_LINGER_SECONDS, _SILENT_SECONDS = 60.0, 10.0
+"""After a good end: how long we wait for processes that it started and that still print, and how long in silence."""
+_LINGER_SAID_SECONDS = 3.0
+"""Then we say so. torch's own keeper of shared memory ends two seconds after the program."""
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DATA_WORKER = b"pt_data_worker"
@@ -129,46 +147,138 @@ class Masker:
         return self._pattern.sub(_MASK, text) if self._pattern else text
 
 
+class _Row:
+    """A line of the screen that may be drawn over."""
+
+    def __init__(self, seen_at: float) -> None:
+        self.text: bytes | None = None
+        """What stands there; None: nothing was written yet."""
+        self.waits = False
+        """Whether that text was not passed on yet."""
+        self.seen: bytes | None = None
+        """The last text of this line that was passed on."""
+        self.seen_at = seen_at
+
+    @property
+    def blank(self) -> bool:
+        return not (self.text or b"").strip()
+
+    def pass_on(self, now: float) -> bytes:
+        self.waits, self.seen, self.seen_at = False, self.text, now
+        return self.text or b""
+
+
 class LineSplitter:
-    """Splits a byte stream into lines; of `\\r` redraws it keeps one a second, and always the last."""
+    """Splits a byte stream into lines; of lines that are drawn over (progress bars), it keeps what a person needs.
+
+    A text that another one replaces, by `\\r` or because the cursor went up to it, is kept if their words differ. Else it
+    is a bar that is drawn again, with other figures: one state a second is kept, and always the last.
+    """
 
     def __init__(self, mask: Masker | None = None) -> None:
         self._mask = mask or Masker()
         self._partial = b""
-        self._redraw = b""
-        self._redrawn_at = 0.0
+        self._rows = [_Row(-math.inf)]
+        """The lines to which the cursor has gone up; nearly always there is only the one that is being written."""
+        self._row = 0
+        self._allowance, self._counted_at = float(_OVERWRITTEN_AT_ONCE), 0.0
+        """How many different texts may be kept, and when that was."""
 
     def feed(self, data: bytes, now: float) -> Iterator[bytes]:
-        """Yield the whole lines that `data` (received at `now`, seconds) completes."""
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if lines:
-            self._redraw = b""
-            redrawn = any(b"\r" in line for line in lines)
-            yield from (line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines) if redrawn else lines
+        """Yield the whole lines that `data` (received at `now`, seconds) completes; without data, what has waited."""
+        data = (self._partial + data).replace(b"\r\n", b"\n")
+        if self._fresh and b"\r" not in data and not (b"\x1b" in data and _DRAWS.search(data)):
+            *lines, self._partial = data.split(b"\n")
+            yield from lines
+        else:
+            yield from self._drawn(data, now)
         if len(self._partial) > _LONGEST_LINE_BYTES:
             # Mask before cutting, because the cut may go through a secret; keep what may be the beginning of one.
             masked = self._mask(self._partial)
             end = len(masked) - self._mask.overlap
             yield masked[:end]
             self._partial = masked[end:]
-        # Bars are drawn as "\rtext" or as "text\r"; a final \r stays, since it may be half of a Windows line end.
-        ended = self._partial.endswith(b"\r")
-        before, redraw, rest = self._partial[: -1 if ended else None].rpartition(b"\r")
-        if ended:
-            self._redraw = rest
-            self._partial = rest + b"\r"
-        elif redraw:
-            self._partial, self._redraw = rest, before.rpartition(b"\r")[2]
-        if self._redraw and now - self._redrawn_at >= _PROGRESS_SECONDS:
-            self._redrawn_at = now
-            yield self._redraw
-            self._redraw = b""
+        for row in self._rows:
+            if row.waits and not row.blank and now - row.seen_at >= _PROGRESS_SECONDS:
+                yield row.pass_on(now)
 
     def finish(self) -> Iterator[bytes]:
         """Yield what is left when the stream ends without a final newline."""
-        rest = self._partial.rstrip(b"\r").rpartition(b"\r")[2] or self._redraw
+        rest, self._partial = _ESCAPE_BEGINS.sub(b"", self._partial), b""
         if rest:
-            yield rest
+            yield from self._write(rest, self._counted_at)
+        yield from (row.pass_on(math.inf) for row in self._rows if row.waits and (not row.blank or row.text == rest))
+
+    @property
+    def _fresh(self) -> bool:
+        """Whether the cursor is in a line in which nothing stands."""
+        return len(self._rows) == 1 and self._rows[0].text is None
+
+    def _drawn(self, data: bytes, now: float) -> Iterator[bytes]:
+        start = 0
+        for found in _LEAVES.finditer(data):
+            yield from self._write(data[start : found.start()], now)
+            start = found.end()
+            if found[0] == b"\n":
+                yield from self._next_line(now)
+            elif found[2]:
+                rows = min(int(found[1][:3] or 1), _MOST_ROWS) * (-1 if found[2] in b"AF" else 1)
+                self._row = self._row + rows
+                while self._row < 0:  # a line that was passed on before
+                    self._rows.insert(0, _Row(self._rows[0].seen_at))
+                    self._row += 1
+                self._row = min(self._row, len(self._rows) - 1)
+                yield from self._forget_rows(now)
+        self._partial = data[start:]
+
+    def _write(self, piece: bytes, now: float) -> Iterator[bytes]:
+        """Write a text into the cursor's line, over what stands there."""
+        row, text = self._rows[self._row], _ERASES.sub(b"", piece)
+        if not text or (not text.strip() and row.text is not None):
+            return  # the line is only wiped
+        if row.waits and not row.blank and not _same_bar(row.text, text) and self._may_keep(now):
+            yield row.pass_on(now)
+        row.waits = row.waits or row.text != text
+        row.text = text
+
+    def _next_line(self, now: float) -> Iterator[bytes]:
+        row = self._rows[self._row]
+        if self._row < len(self._rows) - 1:
+            self._row += 1
+            if row.waits and not row.blank and not _same_bar(row.seen, row.text):
+                yield row.pass_on(now)
+            return
+        for each in self._rows:
+            if each.waits and (each is row or not each.blank):
+                yield each.pass_on(now)
+        if row.text is None:
+            yield b""
+        self._rows, self._row = [_Row(row.seen_at)], 0
+
+    def _forget_rows(self, now: float) -> Iterator[bytes]:
+        while len(self._rows) > _MOST_ROWS:
+            row = self._rows.pop(0 if self._row else -1)
+            self._row = max(0, self._row - 1)
+            if row.waits and not row.blank:
+                yield row.pass_on(now)
+
+    def _may_keep(self, now: float) -> bool:
+        self._allowance = min(_OVERWRITTEN_AT_ONCE, self._allowance + now - self._counted_at)
+        self._counted_at = now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
+
+def _same_bar(before: bytes | None, after: bytes | None) -> bool:
+    """Return whether one text is the other drawn again: they have the same words."""
+    return before is not None and after is not None and _words(before) == _words(after)
+
+
+def _words(text: bytes) -> list[str]:
+    """Return a text's words in any order: a bar says `it/s`, later maybe `s/it`."""
+    return sorted(_WORDS.findall(text[:_COMPARED_BYTES].decode(errors="ignore")))
 
 
 class Frames:
@@ -324,32 +434,75 @@ def _signal_name(signum: int) -> str:
         return f"signal {signum}"
 
 
-def _relay(child: subprocess.Popen[bytes], frames: Frames, mask: Masker) -> float | None:
-    """Pass on the child's lines until it ends; return the unix time at which its last error began."""
+class Lingering:
+    """How long the output of a program that has ended is still read: what it started may hold it open for ever. Pure."""
+
+    def __init__(self, *, patient: bool, now: float) -> None:
+        """Args:
+        patient: the program has ended well, by itself.
+        """
+        self._patient = patient
+        self._since = self._heard_at = now
+        self._said = False
+
+    def over(self, now: float, *, heard: bool = False, hurried: bool = False) -> bool:
+        """Return whether it was long enough.
+
+        Args:
+            heard: something has come just now.
+            hurried: we are asked to end.
+        """
+        if heard:
+            self._heard_at = now
+        if not self._patient or hurried:
+            return not heard or now - self._since > _LAST_WORDS_SECONDS
+        return now - self._since > _LINGER_SECONDS or now - self._heard_at > _SILENT_SECONDS
+
+    def remark(self, now: float) -> str | None:
+        """Return, once, that we wait; None: not yet, or said already."""
+        if self._said or not self._patient or now - self._since < _LINGER_SAID_SECONDS:
+            return None
+        self._said = True
+        return (
+            "ringmaster: the program has ended, something that it started still holds its output: waiting for that, "
+            f"{_LINGER_SECONDS:.0f} s at most, {_SILENT_SECONDS:.0f} s if nothing is printed"
+        )
+
+
+def _relay(
+    child: subprocess.Popen[bytes], frames: Frames, mask: Masker, hurried: Callable[[], bool] = lambda: False
+) -> float | None:
+    """Pass on the child's lines until it ends; return the unix time at which its last error began.
+
+    Args:
+        hurried: whether we are asked to end.
+    """
     splitter, error_at = LineSplitter(mask), None
     assert child.stdout is not None
     descriptor = child.stdout.fileno()
     selector = selectors.DefaultSelector()
     selector.register(descriptor, selectors.EVENT_READ)
-    ended_at: float | None = None
+    lingering: Lingering | None = None
     while True:
-        if ended_at is None and child.poll() is not None:
-            ended_at = time.monotonic()
-        if not selector.select(timeout=0.1):
-            if ended_at is not None:
-                break
-            continue
-        data = os.read(descriptor, 65536)
-        if not data:
+        if lingering is None and child.poll() is not None:
+            lingering = Lingering(patient=child.returncode == 0 and not hurried(), now=time.monotonic())
+        ready = bool(selector.select(timeout=0.1))
+        data = os.read(descriptor, 65536) if ready else b""
+        if ready and not data:
             break
         error_at = _trouble(data, time.time(), error_at)
-        if lines := list(splitter.feed(data, time.monotonic())):
+        now = time.monotonic()
+        if lines := list(splitter.feed(data, now)):
             frames.lines(lines)
-        # A grandchild may hold the pipe open for ever: half a second after the program's end is enough. This is asked
-        # after a read, which takes all that the pipe held, so the program's last output is there even if we stall.
-        if ended_at is not None and time.monotonic() - ended_at > 0.5:
-            break
-        time.sleep(_PAUSE_SECONDS)
+        # This is asked after a read, which takes all that the pipe held, so the program's last output is there even if
+        # we stall.
+        if lingering is not None:
+            if lingering.over(now, heard=ready, hurried=hurried()):
+                break
+            if remark := lingering.remark(now):
+                frames.lines([remark.encode()])
+        if ready:
+            time.sleep(_PAUSE_SECONDS)
     if rest := list(splitter.finish()):
         frames.lines(rest)
     return error_at
@@ -365,6 +518,9 @@ class SignalDesk:
         """
         self.told: dict[str, Any] | None = None
         """That signal and when it came; None: the program was not asked to end."""
+        self.hurried = False
+        """Whether a signal came that asks to end."""
+        self._handed_on: set[int] = set()
         self._child = child
         self._frames = frames
         self._starts_own = starts_own
@@ -377,7 +533,13 @@ class SignalDesk:
 
     def _forward(self, signum: int, _frame: object) -> None:
         now, code = time.time(), self._child.poll()
+        self.hurried = self.hurried or signum in _ENDING
+        # Whoever ends a job tells everybody: the launcher the ranks and their agent, the agent, twice, its ranks.
+        if signum == signal.SIGTERM and signum in self._handed_on:
+            return
+        self._handed_on.add(signum)
         state = state_of(self._child.pid) if code is None else ""
+        catches = code is None and catches_signal(self._child.pid, signum)
         if code is None:
             self._child.send_signal(signum)  # before anything is written: nobody may be reading
             if signum == signal.SIGINT and self._starts_own:
@@ -386,7 +548,7 @@ class SignalDesk:
             return
         if code is None:
             self.told = {"signal": _signal_name(signum), "at": now}
-            self._frames.event("told", **self.told, state=state)
+            self._frames.event("told", **self.told, state=state, catches=catches)
         elif code in (-signum, 128 + signum):
             # The signal was sent to the process group, and has reached the program without us.
             self.told = {"signal": _signal_name(signum), "at": now}
@@ -418,6 +580,16 @@ def state_of(pid: int) -> str:
             return file.read().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return ""
+
+
+def catches_signal(pid: int, signum: int) -> bool:
+    """Return whether a process has a handler of its own for a signal, as far as that can be known."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            caught = next(line.split()[1] for line in file if line.startswith(b"SigCgt:"))
+        return bool(int(caught, 16) >> (signum - 1) & 1)
+    except (OSError, StopIteration, IndexError, ValueError):
+        return False
 
 
 def _trouble(data: bytes, now: float, before: float | None) -> float | None:
@@ -480,7 +652,7 @@ def main() -> None:
     frames.event("started", pid=os.getpid(), at=time.time())
     desk = SignalDesk(child, Frames(environment["RANK"]), starts_own=starts_own)
     desk.open()
-    error_at = _relay(child, frames, mask)
+    error_at = _relay(child, frames, mask, lambda: desk.hurried)
     returncode = child.wait()
     frames.event(
         "exited",

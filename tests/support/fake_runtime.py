@@ -32,9 +32,9 @@ class FakeNode:
     def started(self) -> None:
         self._event(event="started", pid=7)
 
-    def told(self, at: float) -> None:
+    def told(self, at: float, *, catches: bool = False) -> None:
         """Have the rank's parent report that its program was told to end."""
-        self._event(event="told", signal="SIGTERM", at=at, state="S")
+        self._event(event="told", signal="SIGTERM", at=at, state="S", catches=catches)
 
     def agent_says(self, text: str) -> None:
         os.write(self._writing, text.encode() + b"\n")

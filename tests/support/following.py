@@ -28,8 +28,8 @@ PATIENT = "import signal, sys\nsignal.signal(2, lambda *_: sys.exit(130))\nprint
 class Notes:
     """A screen that remembers."""
 
-    def __init__(self) -> None:
-        self.notes: list[str] = []
+    def __init__(self, notes: list[str] | None = None) -> None:
+        self.notes: list[str] = [] if notes is None else notes
         self.lines: list[tuple[str, int, bytes]] = []
 
     def note(self, text: str) -> None:
@@ -102,20 +102,31 @@ def run(folder: Path, plan: Plan, *signals: int) -> tuple[Outcome, Notes, float]
     return outcome, screen, seconds
 
 
-def follow(folder: Path, plan: Plan, runtime: FakeRuntime, **how: Any) -> tuple[Outcome, Notes]:
+def follow(
+    folder: Path, plan: Plan, runtime: FakeRuntime, screen: Notes | None = None, **how: Any
+) -> tuple[Outcome, Notes]:
     """Follow `plan` to its end; return the outcome and what was shown."""
-    job, screen = JobFolder(path=folder / "job"), Notes()
+    job, screen = JobFolder(path=folder / "job"), screen or Notes()
     create(job, plan)
     return Follower(plan, job, runtime, screen, **how).run(), screen
 
 
 def follow_with(
-    folder: Path, runtime: FakeRuntime, then: Callable[[], None] = lambda: None, *, script: bool = True, **how: Any
+    folder: Path,
+    runtime: FakeRuntime,
+    then: Callable[[], None] = lambda: None,
+    *,
+    script: bool = True,
+    each: Callable[[], None] = lambda: None,
+    noted: list[str] | None = None,
+    **how: Any,
 ) -> tuple[Outcome, Notes]:
     """Follow a job of two nodes; return the outcome and what was shown.
 
     Args:
         then: called once, when all ranks have reported their start.
+        each: called again and again from then on.
+        noted: where the notes go, for `each` to see.
     """
     plan = replace(plan_for(facts(2)), script="/their/script.py" if script else None)
     done: list[bool] = []
@@ -124,9 +135,11 @@ def follow_with(
         if not done and runtime.nodes and all(node.ranks for node in runtime.nodes):
             done.append(True)
             then()
+        elif done:
+            each()
 
     runtime.watched = watched
-    return follow(folder, plan, runtime, **how)
+    return follow(folder, plan, runtime, Notes(noted), **how)
 
 
 def send(*signals: int) -> Callable[[], None]:

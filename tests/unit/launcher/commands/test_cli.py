@@ -80,7 +80,7 @@ def test_a_signal_lets_the_verb_clean_up_first(capsys: pytest.CaptureFixture[str
     signal.signal(signum, signal.SIG_DFL)
     assert left(verb, capsys) == (
         143,
-        "ringmaster: exit 143 (stopped by SIGTERM)",
+        f"ringmaster: exit 143 (stopped by {signal.Signals(signum).name})",
         "ringmaster: stopped before anything was started\n",
     )
     assert cleared == [True]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.base.errors import ExitCode
+from launcher.base.errors import ExitCode, meaning
 from launcher.follow import shutdown, signal_ladder
 from launcher.job.plan import NodePlan
 from tests.support.fake_runtime import FakeNode, FakeRuntime
@@ -17,10 +17,11 @@ from tests.support.plans import facts, plan_for
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
-def test_one_signal_is_handed_to_the_programs(tmp_path: Path, signum: int, code: int) -> None:
+def test_one_signal_is_handed_to_the_programs(tmp_path: Path, signum: signal.Signals, code: int) -> None:
     program = PATIENT.replace("signal.signal(2,", "signal.signal(15, lambda *_: sys.exit(0)); signal.signal(2,")
     outcome, screen, _ = run(tmp_path, plan_of(program, program), signum)
     assert (outcome.state, outcome.exit_code, outcome.failure) == ("stopped", code, None)
+    assert meaning(outcome.exit_code) == f"stopped by {'Ctrl-C' if signum == signal.SIGINT else signum.name}"
     assert len(screen.notes) == 1 and "asked the script to stop" in screen.notes[0]
 
 

@@ -54,6 +54,13 @@ def test_figures_and_a_checkpoint_relative_to_the_folder(tmp_path: Path) -> None
     assert summary["checkpoint"] == "checkpoints/a.pt"
 
 
+@pytest.mark.parametrize("at", [2.5, -1.0, 999.0, 1062.0, 1e29, "1002", None])
+def test_a_first_step_outside_the_job_is_none_that_is_known(tmp_path: Path, at: object) -> None:
+    """A script may count seconds from its own start."""
+    ended = Outcome(state="succeeded", exit_code=ExitCode.SUCCEEDED)
+    assert finished(tmp_path, ended, {"kind": "step", "step": 1, "at": at})["first_step_s"] is None
+
+
 @pytest.mark.parametrize("gone", ["job/checkpoints/b.pt", "job/\0", "job/" + 300 * "x", "job/\ud800"])
 def test_a_checkpoint_that_is_not_there_is_not_named(tmp_path: Path, gone: str) -> None:
     ended = Outcome(state="stopped", exit_code=ExitCode.INTERRUPTED)

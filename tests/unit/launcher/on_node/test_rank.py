@@ -123,12 +123,44 @@ def test_a_program_that_is_not_there() -> None:
     assert b"cannot start /nowhere/python" in lines[0]
 
 
-def test_a_grandchild_that_holds_the_pipe_does_not_hold_the_end() -> None:
+def test_a_grandchild_that_holds_the_pipe_does_not_hold_a_failure() -> None:
     started = time.monotonic()
-    code, lines, _ = run("import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid)")
-    assert code == 0
+    code, lines, _ = run("import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid); sys.exit(1)")
+    assert code == 1
     assert time.monotonic() - started < 30
     os.kill(int(lines[0]), signal.SIGKILL)
+
+
+def test_what_a_grandchild_prints_after_the_programs_end_is_heard() -> None:
+    child = "import time\nfor number in range(9): print(number, flush=True); time.sleep(0.2)"
+    code, lines, _ = run(f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])")
+    assert (code, lines) == (0, [b"%d" % number for number in range(9)])
+
+
+class TestLingering:
+    """How long the output of a program that has ended is read, if something still holds it."""
+
+    def test_what_prints_is_heard_for_a_minute(self) -> None:
+        lingering = rank.Lingering(patient=True, now=100.0)
+        assert not any(lingering.over(now, heard=True) for now in range(101, 160, 8))
+        assert lingering.over(160.5, heard=True)
+
+    def test_what_is_silent_for_ten_seconds(self) -> None:
+        lingering = rank.Lingering(patient=True, now=100.0)
+        assert not lingering.over(105.0, heard=True) and not lingering.over(114.0)
+        assert lingering.over(115.5)
+
+    def test_after_a_failure_or_where_the_end_is_asked_for_nothing_is_waited_for(self) -> None:
+        failed, asked = (rank.Lingering(patient=patient, now=100.0) for patient in (False, True))
+        assert failed.over(100.1) and failed.over(100.6, heard=True) and not failed.over(100.4, heard=True)
+        assert asked.over(103.0, hurried=True)
+        assert failed.remark(104.0) is None
+
+    def test_the_wait_is_said_once_and_not_at_once(self) -> None:
+        lingering = rank.Lingering(patient=True, now=100.0)
+        assert lingering.remark(102.0) is None
+        assert "60 s at most, 10 s" in (lingering.remark(103.5) or "")
+        assert lingering.remark(104.0) is None
 
 
 def test_last_words_are_heard_where_the_agent_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +217,49 @@ def test_the_end_says_whether_the_program_was_told_to(by_its_parent: bool) -> No
     assert told is None or (told["signal"] == "SIGTERM" and told["at"] <= end.fields["at"])
 
 
+CATCHES = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"caught\\n"))
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"here\\n"))
+print("ready", flush=True)
+while True: time.sleep(0.05)
+"""
+
+
+def heard(parent: "subprocess.Popen[bytes]", until: bytes) -> list[Lines | Event]:
+    """Read what a rank prints up to a line."""
+    assert parent.stdout is not None
+    lines = []
+    while not lines or until not in lines[-1]:
+        lines.append(parent.stdout.readline())
+        assert lines[-1], lines
+    return list(StreamReader().feed(b"".join(lines)))
+
+
+def test_sigterm_reaches_the_program_once_however_many_tell_it() -> None:
+    with subprocess.Popen(RANK, env=environment(CATCHES), stdout=subprocess.PIPE) as parent:
+        heard(parent, b"ready")
+        parent.terminate()
+        items = heard(parent, b"caught")
+        for _ in range(3):  # torchrun closes its ranks twice
+            parent.terminate()
+            parent.send_signal(signal.SIGUSR1)
+            items += heard(parent, b"here")
+        parent.kill()
+    texts = [text for item in items if isinstance(item, Lines) for text in item.texts]
+    assert texts == [b"caught", b"here", b"here", b"here"]
+
+
+@pytest.mark.parametrize("program", [CATCHES, CATCHES.replace("signal.SIGTERM, lambda", "signal.SIGUSR2, lambda")])
+def test_it_is_told_whether_the_program_catches_the_signal(program: str) -> None:
+    with subprocess.Popen(RANK, env=environment(program), stdout=subprocess.PIPE) as parent:
+        heard(parent, b"ready")
+        parent.terminate()
+        told = next(item for item in heard(parent, b"told") if isinstance(item, Event))
+        assert told.fields["catches"] is (program == CATCHES)
+        parent.kill()
+
+
 def test_a_frozen_program_is_known_as_such() -> None:
     code = "import os, signal; print('here', flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
     with subprocess.Popen(RANK, env=environment(code), stdout=subprocess.PIPE) as parent:
@@ -221,12 +296,48 @@ class TestLines:
     def test_windows_line_ends(self) -> None:
         assert self.split(b"a\r\nb\r", b"\n") == [b"a", b"b"]
 
+    def test_a_text_that_another_one_overwrites_is_kept(self) -> None:
+        assert self.split(b"epoch 1 done\rnext\n") == [b"epoch 1 done", b"next"]
+        assert self.split(b"loading\r", b"training\r", b"saving\n") == [b"loading", b"training", b"saving"]
+        assert self.split("第一轮完成\r下一个\n".encode()) == ["第一轮完成".encode(), "下一个".encode()]
+
+    def test_what_overwrites_itself_all_the_time_does_not_fill_the_log(self) -> None:
+        lines = self.split(*[b"reading %s.txt\r" % bytes([97 + number % 26]) * 3 for number in range(3000)])
+        assert len(lines) < 700, "300 s"
+
+    def test_a_line_that_was_wiped_leaves_nothing(self) -> None:
+        assert self.split(b"\r50%\r", b"    \r\x1b[K", b"done\n", b"\n", b" \n") == [b"50%", b"done", b"", b" "]
+
+    @pytest.mark.parametrize("size", [1, 5, 10_000])
+    def test_bars_below_each_other(self, size: int) -> None:
+        """As tqdm draws them: it goes a line down, draws, and comes back up."""
+        text = b"\router:   0%"
+        for outer in range(3):
+            for inner in range(50):
+                text += b"\n\rinner: %3d%%\x1b[A" % (2 * inner)
+            text += b"\n\r           \x1b[A\r            \rsaved %d\n\router: %3d%%" % (outer, 33 * outer + 34)
+        chunks = [text[start : start + size] for start in range(0, len(text), size)]
+        splitter = LineSplitter()
+        fed = [line for number, chunk in enumerate(chunks) for line in splitter.feed(chunk, 3 * number / len(chunks))]
+        lines = [*fed, *splitter.finish()]
+        assert not any(b"\x1b" in line or b"\r" in line for line in lines)
+        assert lines[0] == b"outer:   0%" and lines[-1] == b"outer: 100%"
+        assert [line for line in lines if b"saved" in line] == [b"saved 0", b"saved 1", b"saved 2"]
+        assert lines.count(b"inner:  98%") == 3 and len(lines) < 20
+
+    @given(st.lists(st.sampled_from([b"a", b"b 1", b"\r", b"\n", b"\x1b[A", b"\x1b[3B", b"\x1b[", b"99999A", b" "])))
+    def test_no_movement_of_the_cursor_confuses_it(self, pieces: list[bytes]) -> None:
+        assert not any(b"\n" in line or b"\r" in line for line in self.split(*pieces))
+
+    def test_colours_stay(self) -> None:
+        assert self.split(b"\x1b[31mred\x1b[0m\n", b"\x1b[1mbold\rplain\n")[0] == b"\x1b[31mred\x1b[0m"
+
     def test_endless_lines_do_not_fill_the_memory(self) -> None:
         assert max(map(len, self.split(*[b"x" * 100_000] * 30))) < 2 << 20
 
     @given(st.lists(st.binary(max_size=30)))
     def test_without_carriage_returns_nothing_is_lost(self, chunks: list[bytes]) -> None:
-        chunks = [chunk.replace(b"\r", b"") for chunk in chunks]
+        chunks = [chunk.replace(b"\r", b"").replace(b"\x1b", b"") for chunk in chunks]
         assert b"\n".join(self.split(*chunks)) == b"".join(chunks).removesuffix(b"\n")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory import rank_variables
-from launcher.job import program
+from launcher.job import program, rank_python
 from launcher.job.folder import Earlier
 from launcher.job.plan import TUNABLE
 from launcher.job.program import Program
@@ -39,6 +39,7 @@ class TrainOptions:
     ask: str = ""
     env: str = ""
     nccl_debug: str = ""
+    rank_python: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
@@ -56,7 +57,7 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         arguments = arguments or from_job.arguments
         variables = variables or dict(from_job.variables)
     secrets = _secrets(options.secrets) if options.secrets else None
-    copy = _existing(data) if data else None
+    copy = _existing(data, script) if data else None
     if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
         raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
     style = options.launch_style
@@ -75,9 +76,15 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         program=_program(script, arguments, style),
         data=copy,
         secrets=secrets,
+        python=_python(options, from_job),
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
         variables=variables | _nccl_debug(options),
     )
+
+
+def _python(options: TrainOptions, from_job: Earlier | None) -> Path | None:
+    python = options.rank_python or (from_job.rank_python if from_job else None)
+    return rank_python.locate(python) if python else None
 
 
 def _program(script: str, arguments: tuple[str, ...], launch_style: str) -> Program:
@@ -98,12 +105,12 @@ def arguments_refused(error: UserError) -> RingmasterError:
     return RingmasterError(f"ARGS: {error}", exit_code=ExitCode(error.exit_code))
 
 
-def _existing(data: str) -> Path:
+def _existing(data: str, script: str) -> Path:
     path = Path(data).expanduser().absolute()
     if not path.exists():
         raise RingmasterError(
-            f"DATA: {data}: no such file or folder; give the path of your copy, leave DATA out to have the data set "
-            "fetched, or use ARGS='--dataset synthetic'"
+            f"DATA: {data}: no such file or folder; give the path of your copy, or leave DATA out"
+            + ("" if script else " to have the data set fetched, or use ARGS='--dataset synthetic'")
         )
     return path
 

@@ -56,6 +56,13 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
         raise RingmasterError(
             "DETACH=1: processes of this machine end with the launcher; only jobs on a cluster can go on without it"
         )
+    if request.python and any(host.runtime != "process" for host in hosts):
+        if options.rank_python:
+            raise RingmasterError(
+                "RANK_PYTHON: is for processes of this machine, and a cluster's ranks run with their image's Python: "
+                "`make image` puts REQUIREMENTS=<file> or TORCH=<version> into it; ringmaster_image names one of yours"
+            )
+        request = replace(request, python=None)  # that of the job it continues, which ran on this machine
     dry = switch("DRY_RUN", options.dry_run)
     timings.mark("inventory read")
     with _site(inventory, hosts, deliver) as site:

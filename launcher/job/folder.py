@@ -161,6 +161,8 @@ class Earlier:
     """The flag that gave its ranks their local rank, else empty."""
     ranks: int | None = None
     """Its `RANKS`."""
+    rank_python: str | None = None
+    """Its `RANK_PYTHON`."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its `ENV`."""
 
@@ -197,6 +199,7 @@ def earlier(runs: Path, name: str) -> Earlier:
             data=plan["data"],
             launch_style=plan["launch_style"],
             ranks=plan.get("ranks"),
+            rank_python=plan.get("rank_python"),
             variables=dict(plan.get("variables", {})),
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

@@ -97,6 +97,8 @@ class Plan:
     launch_style: str
     ranks: int | None = None
     """Processes per node, where RANKS asked for them."""
+    rank_python: str | None = None
+    """The user's own Python (RANK_PYTHON), where the ranks run with it."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import util
 from pathlib import Path
@@ -146,11 +146,12 @@ def _install_torch() -> None:
         )
 
 
-def _notes(plan: Plan, user: Interpreter | None) -> tuple[str, ...]:
-    """Return what to say of the user's own Python: over Gloo, a script's end may be aborted in it."""
-    if user is None or user.waits or plan.backend != GLOO or plan.script is None:
-        return ()
-    return (
-        f"{user.program} has no ringmaster_exit: a script that ends right after an exchange over Gloo may be aborted "
-        "(docs/scripts.md, Packages)",
-    )
+def _notes(plan: Plan, user: Interpreter | None) -> Iterator[str]:
+    """Yield what to say of this machine's GPUs, and of the user's own Python: a script's end may be aborted in it."""
+    if machine.chosen_in_vain(os.environ):
+        yield "CUDA_VISIBLE_DEVICES names GPUs, but this machine has none: the CPU trains"
+    if user and not user.waits and plan.backend == GLOO and plan.script is not None:
+        yield (
+            f"{user.program} has no ringmaster_exit: a script that ends right after an exchange over Gloo may be "
+            "aborted (docs/scripts.md, Packages)"
+        )

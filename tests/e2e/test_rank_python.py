@@ -20,8 +20,8 @@ dist.init_process_group()
 dist.barrier()
 inner = subprocess.run(["python", "-c", "import torch, sys; print(sys.prefix)"], capture_output=True, text=True,
                        cwd="/")
-print(ascii([sys.prefix, inner.stdout.strip() or inner.stderr, shutil.which("torchrun"), os.environ.get("VIRTUAL_ENV")]),
-      flush=True)
+found = inner.stdout.strip() or inner.stderr, shutil.which("torchrun"), os.environ.get("VIRTUAL_ENV")
+print(ascii([sys.prefix, *found]), flush=True)
 dist.destroy_process_group()
 """
 

@@ -40,6 +40,7 @@ class TrainOptions:
     env: str = ""
     nccl_debug: str = ""
     rank_python: str = ""
+    job: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:

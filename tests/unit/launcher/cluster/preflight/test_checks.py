@@ -1,6 +1,6 @@
-"""What keeps a job import json
-from starting, and what only warns: named for each node, with the way to fix it."""
+"""What keeps a job from starting, and what only warns: named for each node, with the way to fix it."""
 
+import json
 from dataclasses import replace
 from inspect import isfunction
 from pathlib import Path

@@ -392,4 +392,6 @@ def _versions(image: ImageFacts | None, reference: str) -> str:
     packages = image.packages if image else {}
     known = [f"{name} {packages[name]}" for name in ("torch", "torchvision") if name in packages]
     cuda = [f"CUDA {image.cuda}"] if image and image.cuda else []
-    return ", ".join([f"image {reference.rpartition('@')[2][:19]}", *known, *cuda])
+    chosen = image.labels.get(labels.CHOSEN_TORCH) if image else ""
+    own = [f"TORCH={chosen} was your own choice, not a lock of Ringmaster's"] if chosen else []
+    return ", ".join([f"image {reference.rpartition('@')[2][:19]}", *known, *cuda, *own])

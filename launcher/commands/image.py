@@ -2,8 +2,7 @@
 
 import re
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from launcher.base import caller
 from launcher.base.errors import RingmasterError
@@ -14,9 +13,11 @@ from launcher.commands.inventory import Inventory, open_cluster
 from launcher.image import record as image_record
 from launcher.image.build import make_image
 from launcher.image.content import LOCKS, Wanted
+from launcher.job.rank_python import OLDEST_TORCH, older
 from launcher.ssh.pool import connected
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?(\+[a-z0-9.]+)?", re.ASCII)
 _SHOWN = 19  # characters of an image's ID in messages
 
 
@@ -28,6 +29,7 @@ class ImageOptions:
     limit: str = ""
     base: str = ""
     cuda: str = ""
+    torch: str = ""
     requirements: str = ""
     ask: str = ""
 
@@ -65,17 +67,25 @@ def wanted_image(options: ImageOptions) -> Wanted:
         raise RingmasterError(f"CUDA={options.cuda}: must be one of {', '.join(sorted(LOCKS))}")
     if options.base and not _REFERENCE.fullmatch(options.base):
         raise RingmasterError(f"BASE={options.base}: must be an image's name, such as debian:bookworm-slim")
+    if options.torch:
+        _check_torch(options.torch)
+    wanted = Wanted(base=options.base, cuda=options.cuda, torch=options.torch)
     if not options.requirements:
-        return Wanted(base=options.base, cuda=options.cuda)
+        return wanted
     path = caller.absolute(options.requirements)
     try:
         requirements = path.read_bytes()
     except OSError as error:
         where = caller.looked_in(options.requirements)
         raise RingmasterError(f"REQUIREMENTS={options.requirements}: {error.strerror}{where}") from error
-    return Wanted(
-        base=options.base, cuda=options.cuda, requirements=requirements, requirements_path=str(path)
-    )
+    return replace(wanted, requirements=requirements, requirements_path=str(path))
+
+
+def _check_torch(version: str) -> None:
+    if not _VERSION.fullmatch(version):
+        raise RingmasterError(f"TORCH={version}: must be a version, such as 2.9 or 2.9.1")
+    if older(version, OLDEST_TORCH):
+        raise RingmasterError(f"TORCH={version}: its torchrun is too old for jobs: ask for 2.0 or newer")
 
 
 def _refuse_another(inventory: Inventory) -> None:

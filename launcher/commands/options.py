@@ -11,6 +11,7 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.values import switch
 from launcher.commands.program_options import choose
 from launcher.inventory import rank_variables
+from launcher.job import rank_python
 from launcher.job.environment import TUNABLE
 from launcher.job.folder import Earlier
 from launcher.job.launch_style import STYLES
@@ -46,6 +47,8 @@ class TrainOptions:
     ask: str = ""
     env: str = ""
     nccl_debug: str = ""
+    rank_python: str = ""
+    job: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
@@ -61,14 +64,14 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         data = data or from_job.data or ""
         arguments = arguments or from_job.arguments
         variables = variables or dict(from_job.variables)
-    secrets = _secrets(options.secrets) if options.secrets else None
-    copy = _existing(data) if data else None
-    if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
-        raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
     style, another = options.launch_style, options.script or options.module
     if from_job and not style and not another:
         style = from_job.launch_style or "0"
     program = choose(options.script, options.module, options.code, from_job, arguments, parse_launch_style(style))
+    secrets = _secrets(options.secrets) if options.secrets else None
+    copy = _existing(data, bundled=program.bundled) if data else None
+    if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
+        raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
     ranks = parse_ranks(options.ranks)
     if from_job and not another:
         ranks = ranks or from_job.ranks
@@ -84,6 +87,7 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         placeholders=_placeholders(options, from_job, program),
         data=copy,
         secrets=secrets,
+        python=_python(options, from_job),
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
         variables=variables | _nccl_debug(options),
     )
@@ -118,6 +122,11 @@ def _placeholders(options: TrainOptions, from_job: Earlier | None, program: Prog
     return wanted
 
 
+def _python(options: TrainOptions, from_job: Earlier | None) -> Path | None:
+    python = options.rank_python or (from_job.rank_python if from_job else None)
+    return rank_python.locate(python) if python else None
+
+
 def _strategy(arguments: tuple[str, ...]) -> str:
     try:
         return trainer_config.strategy(arguments)
@@ -130,12 +139,12 @@ def arguments_refused(error: UserError) -> RingmasterError:
     return RingmasterError(f"ARGS: {error}", exit_code=ExitCode(error.exit_code))
 
 
-def _existing(data: str) -> Path:
+def _existing(data: str, *, bundled: bool) -> Path:
     path = caller.absolute(data)
     if not path.exists():
         raise RingmasterError(
-            f"DATA: {data}: no such file or folder{caller.looked_in(data)}; give the path of your copy, leave DATA out "
-            "to have the data set fetched, or use ARGS='--dataset synthetic'"
+            f"DATA: {data}: no such file or folder{caller.looked_in(data)}; give the path of your copy, or leave DATA "
+            "out" + (" to have the data set fetched, or use ARGS='--dataset synthetic'" if bundled else "")
         )
     return path
 

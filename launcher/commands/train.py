@@ -14,6 +14,7 @@ from launcher.base.values import switch
 from launcher.commands import dry_run
 from launcher.commands.asking import SSH, SUDO, VAULT
 from launcher.commands.inventory import Inventory, open_inventory
+from launcher.commands.job_file import to_toml, with_job_file
 from launcher.commands.options import TrainOptions, arguments_refused, to_request
 from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome
@@ -24,7 +25,7 @@ from launcher.follow.summary import finish
 from launcher.image.record import image_of, place
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, inherit
-from launcher.job.folder import RUNS, JobFolder, NameTakenError, choose, create, discard, earlier
+from launcher.job.folder import RUNS, Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
 from launcher.job.plan import Plan
 from launcher.job.request import Request, choose_nodes
 from trainer.config import run_config as trainer_config
@@ -42,8 +43,9 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
             lack the image is refused.
 
     Raises:
-        RingmasterError: the request, the inventory or a check before the start is at fault; nothing was started.
+        RingmasterError: the request (or its file), the inventory or a check is at fault; nothing was started.
     """
+    options = with_job_file(options)
     from_job = earlier(RUNS, options.resume) if options.resume else None
     request = to_request(options, from_job)
     detach = switch("DETACH", options.detach)
@@ -52,10 +54,7 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
         return ExitCode.SUCCEEDED
     inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask, askable=(SUDO, SSH, VAULT))
     hosts = choose_nodes(inventory.hosts, request.nodes)
-    if detach and any(host.runtime == "process" for host in hosts):
-        raise RingmasterError(
-            "DETACH=1: processes of this machine end with the launcher; only jobs on a cluster can go on without it"
-        )
+    request = _fitting(options, request, hosts, detach=detach)
     dry = switch("DRY_RUN", options.dry_run)
     timings.mark("inventory read")
     with _site(inventory, hosts, deliver) as site:
@@ -68,7 +67,7 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
             return ExitCode.SUCCEEDED
         plan, folder = _equipped(options, request, site, source, plan, folder)
         site.prepare(plan)
-        plan, folder = _created(options, request, site, source, plan, folder)
+        plan, folder = _created(options, request, site, source, plan, folder, _again(options, inventory, from_job))
         try:
             site.place(plan, folder, request)
         except BaseException:
@@ -76,6 +75,26 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
             raise
         timings.mark("folders made, code placed")
         return _carry_out(plan, folder, site, started_at, detach=detach)
+
+
+def _fitting(options: TrainOptions, request: Request, hosts: Sequence[Host], *, detach: bool) -> Request:
+    """Return the request as these nodes can have it.
+
+    Raises:
+        RingmasterError: the user asked for what is of no use on them.
+    """
+    if detach and any(host.runtime == "process" for host in hosts):
+        raise RingmasterError(
+            "DETACH=1: processes of this machine end with the launcher; only jobs on a cluster can go on without it"
+        )
+    if request.python is None or all(host.runtime == "process" for host in hosts):
+        return request
+    if options.rank_python:
+        raise RingmasterError(
+            "RANK_PYTHON: is for processes of this machine, and a cluster's ranks run with their image's Python: "
+            "`make image` puts REQUIREMENTS=<file> or TORCH=<version> into it; ringmaster_image names one of yours"
+        )
+    return replace(request, python=None)  # it was that of the job it continues, which ran on this machine
 
 
 @contextmanager
@@ -136,14 +155,23 @@ def _planned(options: TrainOptions, request: Request, site: Site, source: Checkp
 
 
 def _created(
-    options: TrainOptions, request: Request, site: Site, source: Checkpoint | None, plan: Plan, folder: JobFolder
+    options: TrainOptions,
+    request: Request,
+    site: Site,
+    source: Checkpoint | None,
+    plan: Plan,
+    folder: JobFolder,
+    again: str,
 ) -> tuple[Plan, JobFolder]:
     """Create the job's folder; where another launcher has taken the generated name, plan again under another one.
+
+    Args:
+        again: the content of its job.toml.
 
     Raises:
         NameTakenError: the user's own NAME is taken.
     """
-    fill = partial(_inherit, source, linked=request.program.bundled)
+    fill = partial(_fill, source, again, linked=request.program.bundled)
     while True:
         try:
             create(folder, plan, fill=fill)
@@ -162,7 +190,22 @@ def _equipped(
     return _planned(options, request, site, source) if site.equip(plan) else (plan, folder)
 
 
-def _inherit(source: Checkpoint | None, folder: JobFolder, *, linked: bool) -> None:
+def _again(options: TrainOptions, inventory: Inventory, from_job: Earlier | None) -> str:
+    """Return the file that starts the same job again; empty, with a word to the user, where there can't be one."""
+    continues = ""
+    if from_job:
+        continues = str(from_job.folder.path) if "/" in options.resume else from_job.folder.name
+    try:
+        return to_toml(options, inventory=inventory.path, continues=continues)
+    except UnicodeEncodeError:
+        _say("an option holds bytes that are not UTF-8, which TOML can't: this job gets no job.toml to run it again")
+        return ""
+
+
+def _fill(source: Checkpoint | None, again: str, folder: JobFolder, *, linked: bool) -> None:
+    if again:
+        head = f"# What job {folder.name} was started with; make train JOB=<this file> starts the same once more.\n"
+        folder.job_file.write_text(head + again, encoding="utf-8")
     if source and not source.node:  # what a node has goes from there to the other nodes
         inherit(source, folder, linked=linked)
 

@@ -18,7 +18,7 @@ from launcher.image import record as image_record
 from launcher.image.base_image import Base
 from launcher.image.builder import Builder
 from launcher.image.content import Wanted
-from launcher.image.labels import ARCHITECTURES, CUDA, PACKAGES, REQUIREMENTS, TRAINER
+from launcher.image.labels import ARCHITECTURES, CHOSEN_TORCH, CUDA, PACKAGES, REQUIREMENTS, TRAINER
 from launcher.image.turn import turn_to_build
 from launcher.ssh.connection import Remote
 
@@ -150,9 +150,19 @@ def _labels(builder: Builder, wanted: Wanted, base: Base, layers: str) -> dict[s
     """Return the image's labels: OCI's, and ours, which tell a job whether it can use the image."""
     versions = _versions(builder, layers)
     if wanted.cuda and wanted.cuda != versions["cuda"].partition(".")[0]:
+        if wanted.torch:
+            raise builder.failed(
+                f"CUDA={wanted.cuda}: in this node's package index, torch {versions['torch']} is made for CUDA "
+                f"{versions['cuda']}: leave CUDA out, or choose another TORCH"
+            )
         raise builder.failed(
             f"CUDA={wanted.cuda}: {base.shown} brings a PyTorch of its own, for CUDA {versions['cuda']}: leave CUDA "
             "out, or choose another base"
+        )
+    if wanted.torch and not f"{versions['torch']}.".startswith((f"{wanted.torch}.", f"{wanted.torch}+")):
+        raise builder.failed(
+            f"TORCH={wanted.torch}: {base.shown} brings torch {versions['torch']} of its own: leave TORCH out, or "
+            "choose another base"
         )
     standard = {
         "title": "Ringmaster's training image",
@@ -167,6 +177,7 @@ def _labels(builder: Builder, wanted: Wanted, base: Base, layers: str) -> dict[s
         ARCHITECTURES: _architectures(builder, layers),
         PACKAGES: json.dumps(versions["packages"], separators=(",", ":")),
         REQUIREMENTS: wanted.requirements_hash,
+        CHOSEN_TORCH: wanted.torch,
         prune.LAYERS: layers,
     }
 

@@ -10,12 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.base.paths import ROOT
+from launcher.job.rank_python import older
 
 BASE, PACKAGES, TRAIN = "ringmaster-base", "ringmaster-packages", "ringmaster-train"
 """Names in a node's engine, each with a tag by content: the system, PyTorch on top of it, our files on top of that."""
 SUITE, SUITES_PYTHON = "bookworm", "3.11.2"
 LOCKS = {"13": "trainer.txt", "12": "trainer-cuda12.txt"}
 """CUDA's major version -> the lock with wheels for it."""
+CHOSEN = "chosen.in"
+"""In place of a lock: what the user wants instead (TORCH); docker/install makes a lock of it."""
+_NUMPY_2_SINCE = (2, 3)
+"""The first torch whose wheels work with numpy 2."""
 USER_REQUIREMENTS = "requirements/user.txt"
 _DOCKERFILE = "docker/Dockerfile"
 _BUILD = ("docker/check.py", "docker/dpkg.cfg", "docker/install", "docker/packages.txt", "requirements/installer.txt")
@@ -35,6 +40,8 @@ class Wanted:
     """The user's own base; empty: ours."""
     cuda: str = ""
     """CUDA's major version; empty: the newest."""
+    torch: str = ""
+    """The version of torch that the user chose, such as 2.9; empty: the lock's."""
     requirements: bytes | None = None
     """A requirements file with what the user's program needs in addition."""
     requirements_path: str = ""
@@ -47,8 +54,8 @@ class Wanted:
 
     @property
     def lock(self) -> str:
-        """The name of the lock in requirements/."""
-        return LOCKS[self.cuda_series]
+        """The name of the lock in requirements/, or of what stands in its place."""
+        return CHOSEN if self.torch else LOCKS[self.cuda_series]
 
     @property
     def requirements_hash(self) -> str:
@@ -68,7 +75,7 @@ def our_files() -> list[str]:
 
 def context(wanted: Wanted) -> bytes:
     """Return the tar that `docker build` reads: everything that it may use, a few 100 kB."""
-    files = _read(_DOCKERFILE, *_BUILD, f"requirements/{wanted.lock}") | _ours()
+    files = _read(_DOCKERFILE, *_BUILD) | _lock(wanted) | _ours()
     if wanted.requirements is not None:
         files[USER_REQUIREMENTS] = wanted.requirements
     return _tar(files)
@@ -82,7 +89,7 @@ def base_tag(architecture: str) -> str:
 def packages_tag(wanted: Wanted, base_id: str) -> str:
     """Return the name of the layers with PyTorch, on the base with that ID."""
     steps = _steps((ROOT / _DOCKERFILE).read_text().partition(_UPPER_STAGES)[0])
-    files = _read(*_BUILD, f"requirements/{wanted.lock}")
+    files = _read(*_BUILD) | _lock(wanted)
     return f"{PACKAGES}:{_digest(files, base_id, wanted.lock, steps)[:_TAG]}"
 
 
@@ -106,6 +113,16 @@ def system_packages() -> tuple[str, ...]:
 def _steps(dockerfile: str) -> str:
     """Return a Dockerfile's instructions without its comments: a better comment must not cost 5 GB."""
     return "\n".join(line for line in dockerfile.splitlines() if line.strip() and not line.startswith("#"))
+
+
+def _lock(wanted: Wanted) -> dict[str, bytes]:
+    """Return what the layers with PyTorch are installed from, under its name in the context."""
+    name = f"requirements/{wanted.lock}"
+    if not wanted.torch:
+        return _read(name)
+    exact = "" if wanted.torch.count(".") > 1 else ".*"
+    numpy = "numpy<2" if older(wanted.torch, _NUMPY_2_SINCE) else "numpy>=2,<3"
+    return {name: f"torch=={wanted.torch}{exact}\ntorchvision\n{numpy}\n".encode()}
 
 
 def _ours() -> dict[str, bytes]:

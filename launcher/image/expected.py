@@ -15,11 +15,11 @@ TO_BE_BUILT = "IMAGE-TO-BE-BUILT"
 
 
 def to_be_built(wanted: Wanted, architecture: str) -> ImageFacts:
-    """Return what `make_image` would build; what only the user's own base or requirements will tell is left out."""
+    """Return what `make_image` would build; what only the user's own base, torch or requirements tell is left out."""
     labels = {TRAINER: trainer_hash(), REQUIREMENTS: wanted.requirements_hash}
-    if not wanted.base:
+    if not wanted.base and not wanted.torch:
         labels |= {CUDA: wanted.cuda_series, ARCHITECTURES: oldest_code(wanted.cuda_series)}
-    if not wanted.base and wanted.requirements is None:
+    if not wanted.base and not wanted.torch and wanted.requirements is None:
         labels[PACKAGES] = json.dumps(_locked(wanted.lock, architecture))
     return ImageFacts(id=TO_BE_BUILT, architecture=architecture, labels=labels, expected=True)
 

@@ -16,6 +16,9 @@ ARCHITECTURES = "ringmaster.architectures"
 REQUIREMENTS = "ringmaster.requirements"
 """A hash of the user's requirements; empty where none were given."""
 
+CHOSEN_TORCH = "ringmaster.torch"
+"""The version that the user chose (TORCH), with whatever it needed at the time; empty where a lock of ours chose."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:

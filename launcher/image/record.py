@@ -71,7 +71,8 @@ def read_strict(path: Path) -> str:
 
 def asked(wanted: Wanted) -> dict[str, Any]:
     """Return what the record keeps of a request, so that `wanted_again` can repeat it."""
-    return {_ASKED: {"base": wanted.base, "cuda": wanted.cuda, "requirements": wanted.requirements_path}}
+    names = {"base": wanted.base, "cuda": wanted.cuda, "torch": wanted.torch}
+    return {_ASKED: {**names, "requirements": wanted.requirements_path}}
 
 
 def asked_before(path: Path) -> dict[str, Any]:
@@ -110,8 +111,8 @@ def wanted_again(path: Path) -> Wanted:
     content = _content(path)
     earlier = content.get(_ASKED)
     known = earlier if isinstance(earlier, dict) else {}
-    base, cuda, file = (str(known.get(key) or "") for key in ("base", "cuda", "requirements"))
-    again = Wanted(base=base, cuda=cuda if cuda in LOCKS else "")
+    base, cuda, torch, file = (str(known.get(key) or "") for key in ("base", "cuda", "torch", "requirements"))
+    again = Wanted(base=base, cuda=cuda if cuda in LOCKS else "", torch=torch)
     if not content.get("requirements"):
         return again
     with suppress(OSError):

@@ -139,7 +139,7 @@ class Supply:
                 nodes=(*names, holder),
             )
         wanted = image_record.wanted_again(self._record)
-        wanted = wanted if wanted.cuda or wanted.base else replace(wanted, cuda=cuda)
+        wanted = wanted if wanted.cuda or wanted.base or wanted.torch else replace(wanted, cuda=cuda)
         line = f" for CUDA {wanted.cuda}, which these drivers know" if cuda and wanted.cuda == cuda else ""
         return Remedy(
             what="none of these nodes has the image that is recorded" if reference else "no image is recorded",

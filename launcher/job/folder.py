@@ -19,7 +19,7 @@ RUNS = ROOT / "runs"
 
 _LATEST = "latest"
 
-OURS = frozenset({"plan.json", "summary.json", "report.html", "logs", "nodes"})
+OURS = frozenset({"plan.json", "job.toml", "summary.json", "report.html", "logs", "nodes"})
 """Names in a job's folder that are the launcher's: nothing that the job itself writes gets one of them."""
 
 
@@ -42,6 +42,11 @@ class JobFolder:
     def plan(self) -> Path:
         """What was launched."""
         return self.path / "plan.json"
+
+    @property
+    def job_file(self) -> Path:
+        """What the user asked for, to start the same job again; absent where another machine started it."""
+        return self.path / "job.toml"
 
     @property
     def metrics(self) -> Path:
@@ -166,6 +171,8 @@ class Earlier:
     """Its `RANKS`."""
     placeholders: bool = False
     """Its `PLACEHOLDERS`."""
+    rank_python: str | None = None
+    """Its `RANK_PYTHON`."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its `ENV`."""
 
@@ -210,6 +217,7 @@ def earlier(runs: Path, name: str) -> Earlier:
             launch_style=plan["launch_style"],
             ranks=plan.get("ranks"),
             placeholders=bool(plan.get("placeholders")),
+            rank_python=plan.get("rank_python"),
             variables=dict(plan.get("variables", {})),
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

@@ -65,6 +65,8 @@ class Plan:
     """Processes per node, where RANKS asked for them."""
     placeholders: bool = False
     """Whether names in braces in `arguments` are filled in, for each node."""
+    rank_python: str | None = None
+    """The user's own Python (RANK_PYTHON), where the ranks run with it."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None

@@ -70,9 +70,7 @@ def bundled(arguments: tuple[str, ...]) -> Program:
     return Program(arguments=arguments, root=ROOT)
 
 
-def user_script(
-    path: Path, arguments: tuple[str, ...], *, launch_style: str = "", root: Path | None = None
-) -> Program:
+def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "", root: Path | None = None) -> Program:
     """Return the user's Python file as a program.
 
     Args:

@@ -31,6 +31,8 @@ class Request:
     """The user's own copy of the data set."""
     secrets: Path | None = None
     """A file of `KEY=value` lines, which only the program sees, in its environment."""
+    python: Path | None = None
+    """The user's own Python, for ranks that are processes of this machine (`RANK_PYTHON`)."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the user's shell has set; those in `environment.TUNABLE` win over the plan's own choice."""
     variables: Mapping[str, str] = field(default_factory=dict)

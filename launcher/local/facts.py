@@ -2,8 +2,8 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
@@ -66,8 +66,11 @@ def refuse_unknown_interfaces(facts: Sequence[NodeFacts], request: Request) -> N
             raise RingmasterError(f"{fact.name}: {problems[0]}")
 
 
-def refuse_unseen_gpus(plan: Plan) -> None:
+def refuse_unseen_gpus(plan: Plan, python: Path) -> None:
     """Never train on the CPU in silence where the plan counts GPUs, unless the inventory itself says `backend: gloo`.
+
+    Args:
+        python: what the ranks run with.
 
     Raises:
         RingmasterError: torch doesn't see the planned GPUs.
@@ -76,7 +79,7 @@ def refuse_unseen_gpus(plan: Plan) -> None:
     if not devices or (plan.backend_chosen and plan.backend == GLOO):
         return
     answer = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.device_count(), torch.version.cuda)"],
+        [python, "-c", "import torch; print(torch.cuda.device_count(), torch.version.cuda)"],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(devices)},
         capture_output=True,
         text=True,

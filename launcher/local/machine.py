@@ -14,6 +14,9 @@ from launcher.job.rendezvous import first_free
 from launcher.on_node import probe
 
 LOOPBACK = "127.0.0.1"
+_DEVICES = Path("/dev")
+_OF_GPUS = ("nvidia*", "nvhost*", "nvgpu*", "nvmap", "dxg", "kfd")
+"""Device files of NVIDIA's drivers (also on Jetson and under WSL) and of AMD's."""
 
 
 def cores() -> int:
@@ -23,18 +26,20 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+def gpus(environment: Mapping[str, str], devices: Path = _DEVICES) -> tuple[str, ...]:
     """Return the device ids (indices or UUIDs) of the GPUs that this machine may use, in order.
 
-    Where `CUDA_VISIBLE_DEVICES` is set, it has chosen already. Where nvidia-smi is missing or fails, there is no GPU.
+    Where `CUDA_VISIBLE_DEVICES` is set, it has chosen already, unless there is nothing to choose from. Where nvidia-smi
+    is missing or fails, there is no GPU.
+
+    Args:
+        devices: the folder of device files.
 
     Raises:
         RingmasterError: nvidia-smi shows a GPU that can't be used, such as one that is lost.
     """
-    chosen = environment.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        ids = [word.strip() for word in chosen.split(",")]
-        return tuple(word for word in ids if word and word != "-1")
+    if "CUDA_VISIBLE_DEVICES" in environment:
+        return () if chosen_in_vain(environment, devices) else _chosen(environment)
     try:
         return tuple(gpu["index"] for gpu in probe.ask_gpus()())
     except RuntimeError:
@@ -45,6 +50,20 @@ def gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
             "others: CUDA_VISIBLE_DEVICES=<their ids>; without GPUs: CUDA_VISIBLE_DEVICES=",
             exit_code=ExitCode.NOT_STARTED,
         ) from error
+
+
+def chosen_in_vain(environment: Mapping[str, str], devices: Path = _DEVICES) -> bool:
+    """Return whether `CUDA_VISIBLE_DEVICES` names GPUs on a machine without any.
+
+    Some set it in every shell. No driver has made a device file there, so this is no broken driver, with which a job
+    must not train on the CPU in silence.
+    """
+    return bool(_chosen(environment)) and not any(any(devices.glob(pattern)) for pattern in _OF_GPUS)
+
+
+def _chosen(environment: Mapping[str, str]) -> tuple[str, ...]:
+    words = (word.strip() for word in environment.get("CUDA_VISIBLE_DEVICES", "").split(","))
+    return tuple(word for word in words if word and word != "-1")
 
 
 def is_this_machine(address: str) -> bool:

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import metadata, util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from launcher.base.paths import ON_NODE, ROOT
 from launcher.follow.outcome import Outcome
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
-from launcher.job.facts import Places
+from launcher.job.facts import GLOO, Places
 from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import Plan, make_plan
 from launcher.job.request import Request
-from launcher.local import machine
+from launcher.local import interpreter, machine
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
+from launcher.local.interpreter import Interpreter
 from launcher.local.runtime import ProcessRuntime
 
 _VENV = ROOT / ".venv"
@@ -30,13 +32,14 @@ class LocalSite:
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self._hosts = hosts
+        self._user: Interpreter | None = None
+        """The user's own Python, where ranks run with it."""
 
     @property
     def versions(self) -> str:
-        """The versions of Python, torch and torchvision here."""
-        python = ".".join(str(part) for part in sys.version_info[:3])
-        packages = [f"{name} {_version(name)}" for name in ("torch", "torchvision")]
-        return ", ".join([f"Python {python}", *packages])
+        """The versions of Python, torch and torchvision here; of the user's own, also where it is."""
+        user, python = self._user, self._user or interpreter.ours(os.environ)
+        return f"{python.versions}" + (f" ({user.program})" if user else "")
 
     def newest(self, job: Earlier) -> Checkpoint:
         """Return the newest valid checkpoint of an earlier job, which has to be here.
@@ -54,6 +57,10 @@ class LocalSite:
         Raises:
             RingmasterError: the inventory doesn't fit this machine.
         """
+        bundled = request.program.bundled
+        if request.python:
+            self._user = self._user or interpreter.users(request.python, os.environ, bundled=bundled)
+        python = self._user or interpreter.ours(os.environ)
         machine_facts = gather(self._hosts)
         refuse_unknown_interfaces(machine_facts, request)
         settings = machine_facts[0].settings
@@ -71,30 +78,31 @@ class LocalSite:
             code=request.program.root,
             secrets=request.secrets,
             rank_program=ON_NODE / "rank.py",
-            python=Path(sys.executable),
-            agent=(str(Path(sys.executable).with_name("torchrun")),),
+            python=python.program,
+            agent=python.agent,
         )
         facts = with_shared_gpus(machine_facts, gpus)
         port = machine.free_port(facts[0].address)
-        return make_plan(folder.name, request, facts, places, port, resumes=resumes)
+        plan = make_plan(folder.name, request, facts, places, port, resumes=resumes)
+        return replace(
+            plan,
+            nodes=tuple(replace(node, environment={**python.environment, **node.environment}) for node in plan.nodes),
+            rank_python=str(self._user.program) if self._user else None,
+            notes=(*plan.notes, *_notes(plan, self._user)),
+        )
 
     def equip(self, plan: Plan) -> bool:
         """Install torch, which processes of this machine need; a machine that only controls a cluster never gets it.
 
+        Where the user's own Python is the ranks', nothing is installed.
+
         Raises:
             RingmasterError: torch can't be installed or is missing, or doesn't see the planned GPUs.
         """
-        if Path(sys.prefix) == _VENV:
-            code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
-            if code != 0:
-                raise RingmasterError("PyTorch could not be installed, see above", exit_code=ExitCode.NOT_STARTED)
-        elif util.find_spec("torch") is None:
-            raise RingmasterError(
-                f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
-                exit_code=ExitCode.NOT_STARTED,
-            )
+        if self._user is None:
+            _install_torch()
         if not plan.bundled:  # the bundled trainer checks this itself, without another import of torch
-            refuse_unseen_gpus(plan)
+            refuse_unseen_gpus(plan, self._user.program if self._user else Path(sys.executable))
         return False
 
     def prepare(self, plan: Plan) -> None:
@@ -127,8 +135,24 @@ class LocalJob:
         """Do nothing: nothing of the job is anywhere else."""
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+def _install_torch() -> None:
+    if Path(sys.prefix) == _VENV:
+        code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
+        if code != 0:
+            raise RingmasterError("PyTorch could not be installed, see above", exit_code=ExitCode.NOT_STARTED)
+    elif util.find_spec("torch") is None:
+        raise RingmasterError(
+            f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
+            exit_code=ExitCode.NOT_STARTED,
+        )
+
+
+def _notes(plan: Plan, user: Interpreter | None) -> Iterator[str]:
+    """Yield what to say of this machine's GPUs, and of the user's own Python: a script's end may be aborted in it."""
+    if machine.chosen_in_vain(os.environ):
+        yield "CUDA_VISIBLE_DEVICES names GPUs, but this machine has none: the CPU trains"
+    if user and not user.waits and plan.backend == GLOO and not plan.bundled:
+        yield (
+            f"{user.program} has no ringmaster_exit: a script that ends right after an exchange over Gloo may be "
+            "aborted (docs/scripts.md, Packages)"
+        )

@@ -37,6 +37,7 @@ from launcher.cluster.preflight.requirements import missing_packages
 from launcher.image import labels
 from launcher.image.labels import ImageFacts
 from launcher.inventory.rank_variables import interface_problems, nccl_finds_interface, sources_of
+from launcher.job.rank_python import lacks_for_the_trainer
 
 _GB = 10**9
 _LEAST_FREE, _LITTLE_FREE = 1 * _GB, 5 * _GB
@@ -70,11 +71,15 @@ def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterato
     image = _usual_image(candidates)
     if image is None:
         return
+    lacks = []
     if image.contents:
         lacks = list(unfit(image.contents, bundled=needs.bundled))
-        yield from (Finding(what=f"the image {needs.image} {what}") for what in lacks)
-        if lacks:
-            return
+    elif needs.bundled and image.labels.get(labels.CHOSEN_TORCH) and image.packages:
+        way = "name another (ringmaster_image)" if needs.named else "`make image` without TORCH, or with a newer one"
+        lacks = [f"{what}: {way}" for what in lacks_for_the_trainer(image.packages)]
+    yield from (Finding(what=f"the image {needs.image} {what}") for what in lacks)
+    if lacks:
+        return
     named = needs.image if needs.named else ""
     if needs.requirements and (what := missing_packages(needs.requirements, image, named)):
         yield Finding(what=what)

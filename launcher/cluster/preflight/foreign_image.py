@@ -11,6 +11,7 @@ from typing import Any
 from launcher.base.paths import ON_NODE, SYSTEMS_ENGINE
 from launcher.image.labels import Contents, ImageFacts
 from launcher.job.container import USER_NAME
+from launcher.job.rank_python import lacks_for_the_trainer
 
 _SOURCE = ON_NODE / "image_contents.py"
 _KEPT = """
@@ -35,8 +36,6 @@ echo '{}'
 """
 """Asks the Python on the image's PATH that has torch, else any."""
 _TEXTS = ("python", "site", "torch", "cuda", "architectures", "problem", "capabilities")
-_OLDEST_PYTHON, _OLDEST_TORCH = (3, 11), (2, 10)
-"""What the bundled trainer is tested with."""
 
 
 def look_inside(image: ImageFacts, folder: str, user: str) -> tuple[str, ...]:
@@ -91,20 +90,4 @@ def unfit(contents: Contents, *, bundled: bool) -> Iterator[str]:
     elif not contents.site:
         yield "has a Python without a folder of packages"
     elif bundled:
-        yield from _lacks_for_the_trainer(contents)
-
-
-def _lacks_for_the_trainer(contents: Contents) -> Iterator[str]:
-    python = contents.packages.get("python", "")
-    for name, version, oldest in (("Python", python, _OLDEST_PYTHON), ("torch", contents.torch, _OLDEST_TORCH)):
-        if _number(version) < oldest:
-            wanted = ".".join(map(str, oldest))
-            yield f"has {name} {version}; the bundled trainer needs {wanted} or newer (your own SCRIPT= doesn't)"
-    for name in ("torchvision", "numpy"):
-        if name not in contents.packages:
-            yield f"lacks {name}, which the bundled trainer needs (your own SCRIPT= may do without)"
-
-
-def _number(version: str) -> tuple[int, ...]:
-    digits = ("".join(filter(str.isdigit, part)) for part in version.split("+")[0].split(".")[:2])
-    return tuple(int(part or 0) for part in digits)
+        yield from lacks_for_the_trainer({**contents.packages, "torch": contents.torch})

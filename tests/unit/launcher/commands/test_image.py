@@ -175,3 +175,39 @@ def test_an_inventory_that_names_an_image_is_refused(node: Node, tmp_path: Path)
     with pytest.raises(RingmasterError, match="take that setting out"):
         image.run(ImageOptions(inventory=str(path)))
     assert not node.ran
+
+
+class TestATorchOfTheUsersChoice:
+    def test_is_built_recorded_and_said_to_be_theirs(self, node: Node, hosts: str) -> None:
+        assert image.run(ImageOptions(inventory=hosts, torch="2.15")) == ExitCode.SUCCEEDED
+        words = next(words for words in node.streamed if "--target=packages" in words)
+        assert "--build-arg=LOCK=chosen.in" in words
+        newest = [labels for name, labels in node.known.items() if name.startswith("ringmaster-train:")][-1]
+        assert newest["ringmaster.torch"] == "2.15"
+        record = Path(hosts).with_name("image.yml")
+        assert image_record.wanted_again(record) == Wanted(torch="2.15")
+        assert image.run(ImageOptions(inventory=hosts)) == ExitCode.SUCCEEDED
+        assert image_record.wanted_again(record) == Wanted(), "without TORCH, the lock's is another image"
+        assert node.built.count("packages") == 2
+
+    @pytest.mark.parametrize("version", ["2", "latest", "==2.9", "2.9 ", "2.9;x", "2.9.1.1", "2.٩"])
+    def test_is_a_version(self, version: str) -> None:
+        with pytest.raises(RingmasterError, match=r"^TORCH=.*must be a version, such as 2\.9"):
+            image.wanted_image(ImageOptions(torch=version))
+        with pytest.raises(RingmasterError, match=r"^TORCH=1\.13: its torchrun is too old"):
+            image.wanted_image(ImageOptions(torch="1.13"))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"torch": "2.1"}, r"TORCH=2\.1: debian:bookworm-slim brings torch 2\.15\.0 of its own"),
+            (
+                {"torch": "2.15.0", "cuda": "12"},
+                r"CUDA=12: in this node's package index, torch 2\.15\.0 is made for CUDA",
+            ),
+        ],
+    )
+    def test_must_be_what_was_installed(self, node: Node, hosts: str, options: dict[str, str], message: str) -> None:
+        with pytest.raises(RingmasterError, match=message):
+            image.run(ImageOptions(inventory=hosts, **options))
+        assert not Path(hosts).with_name("image.yml").exists()

@@ -1,5 +1,6 @@
 """The options as typed become a request; what they leave open comes from the job that is resumed."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,23 @@ def test_without_a_script_it_is_the_trainer() -> None:
 def test_bad_options(options: dict[str, str]) -> None:
     with pytest.raises(RingmasterError):
         to_request(TrainOptions(**options), None)
+
+
+def test_data_that_is_not_there_is_answered_for_the_program_that_runs(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("")
+    with pytest.raises(RingmasterError, match=r"or use ARGS='--dataset synthetic'$"):
+        to_request(TrainOptions(data="/nope"), None)
+    with pytest.raises(RingmasterError, match=r"give the path of your copy, or leave DATA out$"):
+        to_request(TrainOptions(data="/nope", script=str(tmp_path / "script.py")), None)
+
+
+def test_the_users_own_python_and_that_of_a_resumed_job(from_job: Earlier, tmp_path: Path) -> None:
+    python = Path(sys.executable)
+    assert to_request(TrainOptions(), from_job).python is None
+    assert to_request(TrainOptions(rank_python=str(python)), None).python == python
+    assert to_request(TrainOptions(), replace(from_job, rank_python=str(python))).python == python
+    with pytest.raises(RingmasterError, match=r"^RANK_PYTHON=/none: no such file"):
+        to_request(TrainOptions(), replace(from_job, rank_python="/none"))
 
 
 def test_switches() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -274,6 +275,31 @@ class TestBeforeAnythingIsBrought:
         with pytest.raises(RingmasterError, match=says) as raised:
             train.run(TrainOptions(inventory=LOCAL, dry_run=dry_run, **options), started_at=1000.0)
         assert (raised.value.exit_code, place.told) == (ExitCode.USAGE, looks)
+
+
+class TestThePythonOfTheRanks:
+    def run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> list[Request]:
+        """Plan a job on a cluster; return what was asked of it."""
+        inventory = tmp_path / "hosts.yml"
+        inventory.write_text("nodes:\n  hosts:\n    a: {ansible_host: 192.0.2.1}\n")
+        asked = []
+
+        class Cluster(Place):
+            def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
+                asked.append(request)
+                raise RingmasterError("no further")
+
+        monkeypatch.setattr(train, "_site", lambda *_: nullcontext(Cluster()))
+        with pytest.raises(RingmasterError) as raised:
+            train.run(TrainOptions(inventory=str(inventory), **options), started_at=1000.0)
+        assert raised.value.exit_code == ExitCode.USAGE
+        assert bool(asked) == (str(raised.value) == "no further"), raised.value
+        return asked
+
+    def test_is_the_images_on_a_cluster(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.run(tmp_path, monkeypatch, rank_python=sys.executable) == []
+        (asked,) = self.run(tmp_path, monkeypatch)
+        assert asked.python is None
 
 
 class OnNodes:

@@ -91,3 +91,21 @@ def test_the_dockerfile_needs_no_registry_for_itself() -> None:
 def test_packages_without_their_reasons() -> None:
     found = content.system_packages()
     assert {"python3", "g++", "tini"} <= set(found) and not any(" " in name or "#" in name for name in found)
+
+
+@pytest.mark.parametrize(
+    ("torch", "asked"),
+    [
+        ("2.9", "torch==2.9.*\ntorchvision\nnumpy>=2,<3\n"),
+        ("2.9.1", "torch==2.9.1\ntorchvision\nnumpy>=2,<3\n"),
+        ("2.9.1+cu128", "torch==2.9.1+cu128\ntorchvision\nnumpy>=2,<3\n"),
+        ("2.2", "torch==2.2.*\ntorchvision\nnumpy<2\n"),
+    ],
+)
+def test_a_torch_of_the_users_choice_takes_the_place_of_the_lock(torch: str, asked: str) -> None:
+    with tarfile.open(fileobj=io.BytesIO(content.context(Wanted(torch=torch)))) as tar:
+        names_there = tar.getnames()
+        file = tar.extractfile("requirements/chosen.in")
+        assert file and file.read().decode() == asked
+    assert not [name for name in names_there if name.startswith("requirements/trainer")]
+    assert len({content.packages_tag(Wanted(torch=each), "sha256:1") for each in (torch, "2.8", "")}) == 3

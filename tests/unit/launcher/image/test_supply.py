@@ -122,6 +122,15 @@ def test_what_a_base_of_the_users_brings_is_not_known_before(bench: Bench) -> No
     assert image.expected and (image.packages, image.cuda, image.architectures) == ({}, "", ())
 
 
+def test_what_a_torch_of_the_users_choice_brings_is_not_known_before(bench: Bench) -> None:
+    image_record.write(bench.record, {**image_record.asked(Wanted(torch="2.15")), "ringmaster_image": "sha256:g"})
+    found = bench.find("sha256:g", None, None, cuda="12")
+    assert found is not None
+    image = found.images["node1"]
+    assert image.expected and (image.packages, image.cuda, image.architectures) == ({}, "", ())
+    assert "CUDA" not in found.does, "its CUDA comes with it, and is checked once it is there"
+
+
 def test_a_node_without_it_gets_it(bench: Bench) -> None:
     assert bench.bring("sha256:i", PRESENT, None) == "sha256:i"
     assert bench.delivered == [["node1", "node2"]] and bench.built == {"node1": [], "node2": []}

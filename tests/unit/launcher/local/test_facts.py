@@ -1,5 +1,6 @@
 """What this machine tells of its nodes, and what is refused before anything starts."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,9 +46,9 @@ class TestGpusThatTorchDoesNotSee:
     def test_are_never_trained_without_in_silence(self, tmp_path: Path) -> None:
         plan = plan_for([replace(fact, gpus=(str(rank),)) for rank, fact in enumerate(facts(2))])
         with pytest.raises(RingmasterError, match=r"2 GPU\(s\) planned, torch .* sees") as raised:
-            refuse_unseen_gpus(plan)
+            refuse_unseen_gpus(plan, Path(sys.executable))
         assert raised.value.exit_code == ExitCode.NOT_STARTED
 
     def test_are_meant_where_the_inventory_says_gloo(self) -> None:
-        refuse_unseen_gpus(plan_for(facts(1, gpus=("0",), backend="gloo")))
-        refuse_unseen_gpus(plan_for(facts(1)))
+        refuse_unseen_gpus(plan_for(facts(1, gpus=("0",), backend="gloo")), Path("/none"))
+        refuse_unseen_gpus(plan_for(facts(1)), Path("/none"))

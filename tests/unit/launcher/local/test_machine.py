@@ -37,8 +37,20 @@ def test_which_addresses_are_this_machines() -> None:
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [("", ()), ("-1", ()), ("0, 2", ("0", "2")), ("GPU-ab", ("GPU-ab",))])
-def test_gpus_chosen_by_the_environment(chosen: str, expected: tuple[str, ...]) -> None:
-    assert machine.gpus({"CUDA_VISIBLE_DEVICES": chosen}) == expected
+def test_gpus_chosen_by_the_environment(chosen: str, expected: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    assert machine.gpus({"CUDA_VISIBLE_DEVICES": chosen}, tmp_path) == expected
+
+
+@pytest.mark.parametrize(("chosen", "vain"), [("0", True), ("GPU-ab,1", True), ("", False), ("-1", False)])
+def test_gpus_chosen_where_there_are_none(chosen: str, vain: bool, tmp_path: Path) -> None:
+    variables = {"CUDA_VISIBLE_DEVICES": chosen}
+    assert machine.gpus(variables, tmp_path) == ()
+    assert machine.chosen_in_vain(variables, tmp_path) == vain
+    for device in ("nvidia0", "kfd", "dxg"):  # a driver is there: what fails then is not passed over
+        (tmp_path / device).touch()
+        assert not machine.chosen_in_vain(variables, tmp_path)
+        (tmp_path / device).unlink()
 
 
 def test_gpus_from_the_drivers_tool_and_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

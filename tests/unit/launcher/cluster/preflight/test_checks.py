@@ -1,5 +1,6 @@
 """What keeps a job from starting, and what only warns: named for each node, with the way to fix it."""
 
+import json
 from dataclasses import replace
 from inspect import isfunction
 from pathlib import Path
@@ -191,6 +192,15 @@ class TestImage:
         said = " ".join(one.what for one in (*report.problems, *report.warnings))
         assert "make image" not in said and said.count("(ringmaster_image)") == 4
         assert [one.lacks_image for one in report.warnings] == [False], "it is nobody's to renew"
+
+    def test_a_torch_of_the_users_choice_that_the_trainer_is_too_new_for(self) -> None:
+        packages = {"python": "3.11.2", "torch": "2.8.0", "torchvision": "0.23.0", "numpy": "2.0"}
+        chosen = {**LABELS, "ringmaster.torch": "2.8", "ringmaster.packages": json.dumps(packages)}
+        node = replace(candidate(), image=replace(IMAGE, labels=chosen))
+        (only,) = problems(node, needs=replace(NEEDS, bundled=True))
+        assert only.startswith("the image sha256:r has torch 2.8.0; the bundled trainer needs 2.10 or newer")
+        assert only.endswith("`make image` without TORCH, or with a newer one")
+        assert problems(node, needs=replace(NEEDS, bundled=False)) == []
 
     def test_an_older_trainer_is_a_warning(self) -> None:
         (only,) = warnings(candidate(), candidate("node2"), needs=replace(NEEDS, trainer="t2"))

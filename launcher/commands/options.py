@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.values import size
 from launcher.inventory import rank_variables
 from launcher.job import program
 from launcher.job.folder import Earlier
@@ -39,6 +40,7 @@ class TrainOptions:
     ask: str = ""
     env: str = ""
     nccl_debug: str = ""
+    work_limit: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
@@ -77,6 +79,7 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         secrets=secrets,
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
         variables=variables | _nccl_debug(options),
+        work_limit=size("WORK_LIMIT", options.work_limit),
     )
 
 

@@ -43,6 +43,12 @@ class Options:
     inventory: str = ""
     limit: str = ""
     ask: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogsOptions(Options):
+    """The same of `make logs`."""
+
     work_limit: str = ""
 
 
@@ -116,7 +122,7 @@ def _step(job: FoundJob) -> str:
     return f"{progress.step}{total}" + (f", epoch {progress.epoch}" if progress.epoch is not None else "")
 
 
-def logs(options: Options) -> int:
+def logs(options: LogsOptions) -> int:
     """Follow a job from the beginning of its logs to its end, fetch its results, and return its exit code.
 
     Ctrl-C leaves the job running. Of a job that has ended, the logs are shown and what is missing here is fetched.

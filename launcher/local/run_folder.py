@@ -50,6 +50,9 @@ class RunFolder:
                 left.append(f"{path.name} ({error.strerror})")
         with suppress(OSError):  # not empty, or not there
             own.rmdir()
+        for path in self._folder.path.iterdir():  # of what was never there, or was removed
+            if _is_ours(path, own) and not path.exists():
+                path.unlink()
         return left
 
     def _move(self, path: Path) -> None:
@@ -58,7 +61,7 @@ class RunFolder:
             path.unlink()
             return
         here = self._folder.path / path.name
-        if here.is_symlink() and here.readlink() == Path(path.parent.name, path.name):
+        if _is_ours(here, path.parent):
             here.unlink()
         if path.name in OURS or here.exists() or here.is_symlink():
             self._aside.mkdir(parents=True, exist_ok=True)
@@ -76,6 +79,11 @@ class RunFolder:
                 for path in self._folder.own.iterdir():
                     if path.name not in OURS:
                         _show(self._folder, path.name)
+
+
+def _is_ours(path: Path, own: Path) -> bool:
+    """Whether it is a link that `_show` has made."""
+    return path.is_symlink() and path.readlink() == Path(own.name, path.name)
 
 
 def _show(folder: JobFolder, name: str) -> None:

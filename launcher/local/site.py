@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,12 @@ class LocalSite:
         """
         if job.head:
             raise cant_be_asked(job, "this inventory is this machine alone: give that job's INVENTORY")
-        return newest_here(job)
+        chosen = newest_here(job)
+        work = job.folder.work_of("", head=True)
+        if not work.is_dir():
+            return chosen
+        note = f"what job {job.folder.name} wrote beside its code stays in {work}: here, scripts run in place"
+        return replace(chosen, notes=(*chosen.notes, note))
 
     def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
         """Plan the job on this machine's cores and GPUs.

@@ -11,6 +11,7 @@ import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster.inheritance import put_back
+from launcher.cluster.transfer.work import PROGRAM, PYTHON
 from launcher.job.folder import JobFolder, create, earlier
 from launcher.job.program import user_script
 from launcher.job.request import Request
@@ -98,9 +99,7 @@ def test_what_was_put_back_comes_home_with_the_new_job_too(job: Resumed) -> None
     job.wrote("node1", {"snapshot.pt": "one", "pkg/state.txt": "new"})
     job.end()
     job.resume()
-    listed = job.site.remotes["node1"].run(
-        ("python3", "-IS", "-c", Path("launcher/on_node/work_folder.py").read_text(), "list", str(job.job("node1", "next")), "")
-    )  # fmt: skip
+    listed = job.site.remotes["node1"].run((*PYTHON, PROGRAM, "list", str(job.job("node1", "next")), ""))
     assert {row[0] for row in json.loads(listed.text)["rows"]} == {"snapshot.pt", "pkg/state.txt"}
 
 

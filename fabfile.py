@@ -46,7 +46,7 @@ def logs(_connection: Connection, *, debug: bool, **flags: str) -> None:
     """Follow a job to its end and bring its results home; Ctrl-C leaves it running."""
     from launcher.commands import jobs
 
-    leave_with(lambda: jobs.logs(jobs.Options(**flags)), debug=debug)
+    leave_with(lambda: jobs.logs(jobs.LogsOptions(**flags)), debug=debug)
 
 
 @with_flags

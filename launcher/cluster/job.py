@@ -12,21 +12,17 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.cluster import job_folders
 from launcher.cluster.engine.runtime import DockerRuntime
 from launcher.cluster.transfer.download import FolderDownload, fetch_file, part_of
+from launcher.cluster.transfer.policy import Kind, Limits, Offer, Policy
+from launcher.cluster.working_folders import WorkingFolders
 from launcher.follow.outcome import Outcome, seen_end
 from launcher.inventory.hosts import job_dir
-from launcher.job import container
-from launcher.job.folder import OURS, JobFolder
+from launcher.job.folder import OURS, OURS_OF_A_NODE, JobFolder
 from launcher.job.plan import NodePlan, Plan
 from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.refusals import one_line
 
 _METRICS_S = 0.5
 _CHECKPOINTS_S = 10.0
-
-
-def planned_job_dir(node: NodePlan) -> str:
-    """Return the folder of all jobs on a node, as planned."""
-    return str(Path(container.node_folder(node.container, container.RUN)).parent.parent)
 
 
 class ClusterJob:
@@ -43,6 +39,7 @@ class ClusterJob:
         attach: bool = False,
         clock_s: float = 0.0,
         token: str = "",
+        work_limit: int | None = None,
     ) -> None:
         """Args:
         remotes: by the nodes' names in the plan, without those out of reach.
@@ -51,6 +48,7 @@ class ClusterJob:
         attach: follow the containers that exist, instead of creating them.
         clock_s: seconds that the head's clock is ahead of ours.
         token: marks the folders that were created for this job, so that they can be removed if it never runs.
+        work_limit: how many bytes of the working folders come home; None: as the job was planned.
         """
         self.runtime = DockerRuntime(plan, remotes, pins, attach=attach, before_start=self._note_start)
         self.clock_s = clock_s
@@ -65,9 +63,10 @@ class ClusterJob:
         """The nodes on which the job's end could not be recorded, once it is finished."""
         self._stops = False
         """Whether we stop it ourselves, and so see better than a mark tells whether that, or a failure, ended it."""
-        head = plan.nodes[0].name
-        self._head = self._download(head, folder.path, aside=folder.path / "nodes" / head)
+        self._policy = Policy(limits=Limits.of(plan.work_limit if work_limit is None else work_limit))
+        self._head = self._download(plan.nodes[0])
         self._ended = threading.Event()
+        self._work = WorkingFolders(plan, folder, self._policy, self._folders, self.runtime.remotes, say)
         self._fetcher = threading.Thread(target=self._fetch_on, daemon=True)
         self._fetcher.start()
 
@@ -87,10 +86,12 @@ class ClusterJob:
             try:
                 stopped = self._is_marked(node.name, "stopped") or stopped
                 self._fetch_all(node)
+                self._work.fetch(node.name)
                 self._fetched.add(node.name)
             except (KeyError, *Trouble) as error:
                 why = "it is out of reach" if isinstance(error, KeyError) else error
                 self._say(f"{node.name}: not all results could be fetched ({why}); make logs NAME={self._plan.name}")
+        self._work.tell()
         recorded = self._recorded() if outcome.state == "unknown" else None
         stopped = stopped and not self._stops and outcome.state != "stopped"
         if recorded is None and stopped and not self._lost_steps(outcome):
@@ -143,6 +144,7 @@ class ClusterJob:
         log = self._folder.logs / f"{name}.log"
         try:
             files = {"log": log} if log.is_file() else {}
+            self._work.keep(name)
             self._ask(name, "close", job_folders.packed({"summary.json": record}, files))
         except (KeyError, *Trouble) as error:
             why = str(error).removeprefix(f"{name}: ")
@@ -154,7 +156,7 @@ class ClusterJob:
         return True
 
     def fetch_closed(self) -> None:
-        """Fetch the log and the summary that the launcher that closed the job left on its nodes."""
+        """Fetch the log and the summary that the launcher that closed the job left on its nodes; name what stays."""
         for node in self._plan.nodes:
             try:
                 sftp = self.runtime.remotes()[node.name].sftp()
@@ -168,6 +170,9 @@ class ClusterJob:
                             part.replace(target)
             except (KeyError, *Trouble):
                 continue  # `collect` has reported it
+        for name in self._fetched:
+            with suppress(KeyError, *Trouble):
+                self._work.keep(name)
 
     def mark_stopped(self) -> None:
         """Let other launchers that follow the job know that somebody stops it: its ranks are about to end badly."""
@@ -189,14 +194,22 @@ class ClusterJob:
         remote = self.runtime.remotes()[name]
         return job_folders.ask(remote, verb, str(folder.parent), folder.name, *words, files=files)
 
-    def _download(self, name: str, target: Path, aside: Path | None = None) -> FolderDownload:
+    def _download(self, node: NodePlan) -> FolderDownload:
+        name, head = node.name, node.node_rank == 0
         source = self._folders.get(name, PurePosixPath("/nowhere")) / "run"  # out of reach: `remote` raises
+        own = self._folder.of_node(name)
+
+        def stays(path: str, size: int) -> str:
+            kind = Kind.CHECKPOINT if path.startswith("checkpoints/") else Kind.RUN
+            return self._policy.stays(Offer(kind=kind, node=name, path=path, size=size))
+
         return FolderDownload(
             remote=lambda: self.runtime.remotes()[name],
             source=source,
-            target=target,
-            aside=aside,
-            taken=OURS,
+            target=self._folder.path if head else own,
+            aside=own if head else own / "run",
+            taken=OURS if head else OURS_OF_A_NODE,
+            stays=stays,
             marks=lambda below: self._ask(name, "marks", b"", below)["marks"],
             say=lambda text: self._say(f"{name}: {text}") if self._ended.is_set() else None,
         )
@@ -227,15 +240,14 @@ class ClusterJob:
         if let_go:
             self._head.give_up()
         try:
+            self._work.end(let_go=let_go)
             self._fetcher.join()
         except BaseException:  # Ctrl-C
             self._head.give_up()
             raise
 
     def _fetch_all(self, node: NodePlan) -> None:
-        download = self._head
-        if node.node_rank > 0:
-            download = self._download(node.name, self._folder.path / "nodes" / node.name)
+        download = self._download(node) if node.node_rank > 0 else self._head
         download.fetch(finished=True)
         if download.left_behind:
             where = self._folders[node.name] / "run"

@@ -9,10 +9,17 @@ from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ON_NODE
+from launcher.job import container
+from launcher.job.plan import NodePlan
 from launcher.ssh.connection import Remote
 
 _PIECE = 1 << 20
 _SOURCE = ON_NODE / "job_folder.py"
+
+
+def planned_job_dir(node: NodePlan) -> str:
+    """Return the folder of all jobs on a node, as planned."""
+    return str(Path(container.node_folder(node.container, container.RUN)).parent.parent)
 
 
 def ask(remote: Remote, *words: str, files: Iterator[bytes] | bytes = b"") -> dict[str, Any]:

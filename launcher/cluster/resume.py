@@ -20,11 +20,11 @@ Reach = Callable[[Host], AbstractContextManager[Remote]]
 """Connects to a node, unless it is connected."""
 
 
-def find_head(job: Earlier, hosts: Iterable[Host]) -> Host | None:
-    """Return the host that was the job's first node: by its name, else by its address."""
+def find_host(name: str, address: str, hosts: Iterable[Host]) -> Host | None:
+    """Return the host that was an earlier job's node: by its name, else by its address."""
     hosts = tuple(hosts)
-    named = (host for host in hosts if host.name == job.head)
-    at_address = (host for host in hosts if host.address == job.address)
+    named = (host for host in hosts if host.name == name)
+    at_address = (host for host in hosts if host.address == address)
     return next(named, None) or next(at_address, None)
 
 
@@ -70,7 +70,7 @@ def _understood(job: Earlier, head: Host, answer: dict[str, Any]) -> tuple[Check
     """Return the checkpoint that a node has, if any, and what the user is told about it."""
     if not answer["there"]:
         return None, [f"{head.name} no longer has the folder of job {job.folder.name}, so the copy here counts"]
-    if answer["node"] not in {"", job.head} or not _same(answer["plan"], job.stored):
+    if answer["node"] not in {"", job.head} or not same_plan(answer["plan"], job.stored):
         name = job.folder.name
         raise RingmasterError(
             f"{job.given}: runs/{name} is of another job than the one of this name on {head.name}: move it away and "
@@ -85,8 +85,8 @@ def _understood(job: Earlier, head: Host, answer: dict[str, Any]) -> tuple[Check
     return there, [f"{each}, on {head.name}" for each in found.problems]
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two plans are of the same job; one may have been written by another version, with fields more."""
+def same_plan(one: Any, other: Any) -> bool:
+    """Return whether two plans are of the same job; one may have been written by another version, with fields more."""
     if not isinstance(one, dict):
         return one is None  # a plan that can't be read tells nothing
     return all(one[key] == other[key] for key in one.keys() & other.keys())

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import docker
@@ -14,9 +13,11 @@ from docker.errors import ImageNotFound
 from launcher.base import node_table
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
-from launcher.cluster import job_folders, resume
+from launcher.cluster import job_folders
 from launcher.cluster.engine import containers
-from launcher.cluster.job import ClusterJob, planned_job_dir
+from launcher.cluster.inheritance import Finder, Inherited, bring
+from launcher.cluster.job import ClusterJob
+from launcher.cluster.job_folders import planned_job_dir
 from launcher.cluster.preflight import findings, foreign_image, probe_answer
 from launcher.cluster.preflight.checks import run_checks
 from launcher.cluster.preflight.findings import Candidate, JobNeeds, Report
@@ -27,11 +28,10 @@ from launcher.cluster.preflight.network import free_port
 from launcher.cluster.preflight.plan_input import container_user, to_node_facts
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
 from launcher.cluster.preflight.requirements import find_requirements
-from launcher.cluster.transfer.checkpoint import Home, Place, bring_checkpoint, tree_of
 from launcher.cluster.transfer.code import list_code
 from launcher.cluster.transfer.data import list_data
 from launcher.cluster.transfer.file_tree import FileTree, describe, hashed_entry, in_order
-from launcher.cluster.transfer.upload import Holder, upload_code, upload_data
+from launcher.cluster.transfer.upload import upload_code, upload_data
 from launcher.image import labels
 from launcher.image.content import our_files, trainer_hash
 from launcher.image.cuda import fitting_cuda
@@ -60,17 +60,6 @@ class _Observed:
     image: ImageFacts | None
     jobs: tuple[JobOnNode, ...]
     engine_problem: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Source:
-    """What the job continues from."""
-
-    checkpoint: Checkpoint
-    host: Host | None
-    """The first node of the earlier job, if it was asked."""
-    address: str
-    """Its address for the other nodes."""
 
 
 class ClusterSite:
@@ -110,7 +99,7 @@ class ClusterSite:
         self._ours: FileTree | None = None
         """What a foreign image lacks of ours."""
         self._data: FileTree | None = None
-        self._source: _Source | None = None
+        self._inherited: Inherited | None = None
         self._clock_s = 0.0
         """Seconds that the head's clock is ahead of ours."""
         self._token = uuid.uuid4().hex
@@ -119,14 +108,11 @@ class ClusterSite:
         """Return the newest valid checkpoint of an earlier job, on its nodes or here.
 
         Raises:
-            RingmasterError: the job still runs, its first node can't be asked, or there is no valid checkpoint.
+            RingmasterError: the job still runs, its first node can't be asked, or it has left nothing to continue from.
         """
-        head = resume.find_head(job, self._hosts)
-        if job.head and head is None:  # LIMIT says where the new job runs, not where the earlier one ran
-            head = resume.find_head(job, self._everyone())
-        checkpoint = resume.newest(job, head, self._reach, self._say)
-        self._source = _Source(checkpoint=checkpoint, host=head, address=job.address)
-        return checkpoint
+        finder = Finder(self._hosts, self._everyone, self._remotes, self._reach, self._say)
+        self._inherited = finder.find(job)
+        return self._inherited.checkpoint
 
     @contextmanager
     def _reach(self, host: Host) -> Iterator[Remote]:
@@ -257,7 +243,7 @@ class ClusterSite:
         contents = {"plan.json": folder.plan.read_bytes()}
         if request.secrets:
             contents["secrets"] = request.secrets.read_bytes()
-        earlier = self._source.checkpoint.job if self._source else ""
+        earlier = self._inherited.checkpoint.job if self._inherited else ""
 
         def make(remote: Remote) -> None:
             words = (job_dirs[remote.name], plan.name, owners[remote.name], data_dirs[remote.name], self._token)
@@ -275,28 +261,13 @@ class ClusterSite:
                 )
             if self._code:
                 upload_code(self._remotes, self._code, job_dirs, plan.name, owner=IMAGE_OWNER, say=self._say)
-            if self._source:
-                self._bring(self._source, plan, folder, owners)
+            if self._inherited:
+                beside = self._inherited.beside(self._code)
+                bring(beside, self._remotes, plan, folder, owners, self._reach, self._say)
         except BaseException:
             with suppress(*Trouble):
                 self._discard(plan)
             raise
-
-    def _bring(self, source: "_Source", plan: Plan, folder: JobFolder, owners: Mapping[str, str]) -> None:
-        """Bring the checkpoint that the job continues from to all of its nodes."""
-        checkpoint, host = source.checkpoint, source.host
-        tree, holders = tree_of(checkpoint, Path(checkpoint.folder)), []
-        here: Callable[[], FileTree] = partial(tree_of, checkpoint, Path(checkpoint.folder))
-        if checkpoint.node and host:
-            holders.append(Holder(name=host.name, address=source.address, top=checkpoint.folder))
-            here = Home(checkpoint, folder.checkpoints, lambda: self._reach(host), self._say)
-        places = {
-            node.name: Place(
-                folder=f"{planned_job_dir(node)}/{plan.name}", owner=owners[node.name], address=node.address
-            )
-            for node in plan.nodes
-        }
-        bring_checkpoint(self._remotes, tree, places, holders, here, self._say)
 
     def _discard(self, plan: Plan) -> None:
         """Remove the folders that we created for a job that never ran; another job's of that name stays."""
@@ -359,6 +330,8 @@ class ClusterSite:
         if self._data:
             yield f"data: {describe(self._data)} ({self._data.hash[:12]})"
             yield from self._data.warnings
+        if self._inherited:
+            yield from self._inherited.beside(self._code).checkpoint.notes
 
 
 def _candidate(host: Host, observed: _Observed, request: Request) -> Candidate:

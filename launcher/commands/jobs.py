@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from launcher.base import node_table
 from launcher.base.atomic_file import write_json
@@ -13,6 +14,7 @@ from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
 from launcher.base.terminal import in_one_line, visible
+from launcher.base.values import size
 from launcher.cluster.found_jobs import FoundJob, choose_job, find_jobs, plan_of
 from launcher.cluster.job import ClusterJob
 from launcher.cluster.teardown import prove_gone
@@ -41,6 +43,13 @@ class Options:
     inventory: str = ""
     limit: str = ""
     ask: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogsOptions(Options):
+    """The same of `make logs`."""
+
+    work_limit: str = ""
 
 
 @contextmanager
@@ -113,7 +122,7 @@ def _step(job: FoundJob) -> str:
     return f"{progress.step}{total}" + (f", epoch {progress.epoch}" if progress.epoch is not None else "")
 
 
-def logs(options: Options) -> int:
+def logs(options: LogsOptions) -> int:
     """Follow a job from the beginning of its logs to its end, fetch its results, and return its exit code.
 
     Ctrl-C leaves the job running. Of a job that has ended, the logs are shown and what is missing here is fetched.
@@ -121,6 +130,7 @@ def logs(options: Options) -> int:
     Raises:
         RingmasterError: there is no such job, it was not started, or it is not one of these nodes.
     """
+    work_limit = size("WORK_LIMIT", options.work_limit)
     with _nodes(options) as reached:
         job = choose_job(_jobs(reached), options.name, running=False)
         if job is None:
@@ -132,10 +142,11 @@ def logs(options: Options) -> int:
         _refuse_strangers(job, remotes)
         folder = _folder(plan)
         with Screen(plan, folder.logs) as screen:
+            attach = partial(ClusterJob, plan, folder, remotes, reached.pins, screen.note, work_limit=work_limit)
             if not job.open:
-                return _replay(job, plan, folder, remotes, reached, screen)
+                return _replay(job, plan, folder, attach(attach=True), screen)
             screen.banner(f"since {duration(max(0.0, job.age_s or 0.0))}; Ctrl-C leaves it running")
-            attached = ClusterJob(plan, folder, remotes, reached.pins, screen.note, attach=True)
+            attached = attach(attach=True)
             outcome = Follower(plan, folder, attached.runtime, screen, only_follows=True).run()
             screen.hurried = outcome.exit_code in BY_SIGNAL
             outcome = _known(job, folder, attached.collect(outcome))
@@ -229,16 +240,8 @@ def _folder(plan: Plan) -> JobFolder:
     return folder
 
 
-def _replay(
-    job: FoundJob,
-    plan: Plan,
-    folder: JobFolder,
-    remotes: Mapping[str, Remote],
-    reached: Reached,
-    screen: Screen,
-) -> int:
+def _replay(job: FoundJob, plan: Plan, folder: JobFolder, attached: ClusterJob, screen: Screen) -> int:
     """Fetch what is missing here of a job that has ended, and show what its ranks printed."""
-    attached = ClusterJob(plan, folder, remotes, reached.pins, screen.note, attach=True)
     outcome = _known(job, folder, attached.collect(recorded(job.summary)))
     if knows_more(job.summary, written(folder)):
         write_json(folder.summary, job.summary)

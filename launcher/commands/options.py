@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.base.values import switch
+from launcher.base.values import size, switch
 from launcher.commands.program_options import choose
 from launcher.inventory import rank_variables
 from launcher.job import rank_python
@@ -49,6 +49,7 @@ class TrainOptions:
     nccl_debug: str = ""
     rank_python: str = ""
     job: str = ""
+    work_limit: str = ""
 
 
 def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
@@ -90,6 +91,7 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         python=_python(options, from_job),
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
         variables=variables | _nccl_debug(options),
+        work_limit=size("WORK_LIMIT", options.work_limit),
     )
 
 

@@ -130,5 +130,5 @@ def _inside(folder: JobFolder, checkpoint: str | None) -> str | None:
     if checkpoint is None:
         return None
     path = Path(checkpoint)
-    own = (top for top in (folder.path, RUN) if path.is_relative_to(top))
+    own = (top for top in (folder.own, folder.path, RUN) if path.is_relative_to(top))
     return next((str(path.relative_to(top)) for top in own), checkpoint)

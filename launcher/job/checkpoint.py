@@ -35,6 +35,10 @@ class Checkpoint:
         return f"{what} on {self.node}" if self.node else f"{what} in the copy here"
 
 
+class NoCheckpointError(RingmasterError):
+    """An earlier job has no valid checkpoint."""
+
+
 def verb_for(job: Earlier) -> str:
     """Return what is to be looked for: of the bundled trainer's checkpoints one, of a script's files all."""
     return "newest" if job.bundled else "all"
@@ -97,7 +101,7 @@ def told(job: Earlier, chosen: Checkpoint | None, problems: list[str]) -> Checkp
     """
     if chosen is None:
         why = f" ({'; '.join(problems)})" if problems else ""
-        raise RingmasterError(
+        raise NoCheckpointError(
             f"{job.given}: no valid checkpoint{why}; start a new job without RESUME", exit_code=ExitCode.CLUSTER
         )
     return replace(chosen, notes=(*problems, f"continues from job {chosen.job}: {chosen}"))

@@ -19,8 +19,12 @@ RUNS = ROOT / "runs"
 
 _LATEST = "latest"
 
-OURS = frozenset({"plan.json", "job.toml", "summary.json", "report.html", "logs", "nodes"})
-"""Names in a job's folder that are the launcher's: nothing that the job itself writes gets one of them."""
+OURS = frozenset(
+    {"plan.json", "job.toml", "summary.json", "report.html", "logs", "nodes", "run", "work", "replaced.json"}
+)
+"""Names in a job's folder that are the launcher's: nothing that the job writes into RUN_DIR gets one of them."""
+OURS_OF_A_NODE = frozenset({"run", "work"})
+"""The same in the folder of a node that is not the first."""
 
 
 class NameTakenError(RingmasterError):
@@ -62,6 +66,24 @@ class JobFolder:
     def checkpoints(self) -> Path:
         """The folder of the job's checkpoints."""
         return self.path / "checkpoints"
+
+    def of_node(self, node: str) -> Path:
+        """Return the folder of what one node has, beside what the first one has."""
+        return self.path / "nodes" / node
+
+    def work_of(self, node: str, *, head: bool) -> Path:
+        """Return the folder of what the program has written into its working folder on a node."""
+        return (self.path if head else self.of_node(node)) / "work"
+
+    @property
+    def replaced(self) -> Path:
+        """Which of the code's own files the program has replaced in its working folders."""
+        return self.path / "replaced.json"
+
+    @property
+    def own(self) -> Path:
+        """RUN_DIR of a script on this machine, while it runs."""
+        return self.path / "run"
 
     @property
     def report(self) -> Path:

@@ -71,6 +71,8 @@ class Plan:
     """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None
     """The hash of the user's code as it travelled to the nodes; None where it did not."""
+    work_limit: int | None = None
+    """How many bytes of the working folders come home, where WORK_LIMIT says so."""
     notes: tuple[str, ...]
     """What the user is told before the start."""
 
@@ -164,6 +166,7 @@ def make_plan(
         ranks=request.ranks,
         placeholders=request.placeholders,
         variables=dict(request.variables),
+        work_limit=request.work_limit,
         notes=(*backend_notes, *_notes(job)),
     )
 

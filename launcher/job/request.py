@@ -37,6 +37,8 @@ class Request:
     """Variables that the user's shell has set; those in `environment.TUNABLE` win over the plan's own choice."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables for this job's ranks (`ENV`): they win over the inventory's and the nodes'."""
+    work_limit: int | None = None
+    """How many bytes of what the program writes into its working folders come home; None: `policy.Limits`."""
 
 
 def choose_nodes(nodes: Sequence[T], wanted: int | None) -> Sequence[T]:

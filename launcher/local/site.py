@@ -11,6 +11,7 @@ from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ON_NODE, ROOT
+from launcher.base.terminal import visible
 from launcher.follow.outcome import Outcome
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
@@ -18,10 +19,11 @@ from launcher.job.facts import GLOO, Places
 from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import Plan, make_plan
 from launcher.job.request import Request
-from launcher.local import interpreter, machine
+from launcher.local import interpreter, machine, run_folder
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
 from launcher.local.interpreter import Interpreter
+from launcher.local.run_folder import RunFolder
 from launcher.local.runtime import ProcessRuntime
 
 _VENV = ROOT / ".venv"
@@ -49,7 +51,12 @@ class LocalSite:
         """
         if job.head:
             raise cant_be_asked(job, "this inventory is this machine alone: give that job's INVENTORY")
-        return newest_here(job)
+        chosen = newest_here(job)
+        work = job.folder.work_of("", head=True)
+        if not work.is_dir():
+            return chosen
+        note = f"what job {job.folder.name} wrote beside its code stays in {work}: here, scripts run in place"
+        return replace(chosen, notes=(*chosen.notes, note))
 
     def plan(self, folder: JobFolder, request: Request, *, resumes: bool) -> Plan:
         """Plan the job on this machine's cores and GPUs.
@@ -71,7 +78,8 @@ class LocalSite:
                 )
         gpus = str(settings["gpus"]) if "gpus" in settings and request.gpus == "all" else request.gpus
         places = Places(
-            run=folder.path,
+            # A script may use any name there; the bundled trainer uses none of ours.
+            run=folder.path if request.program.script is None else folder.own,
             data=Path(settings.get("data_dir", ROOT / "data")),
             own_data=request.data,
             checkpoints=folder.checkpoints,
@@ -108,12 +116,24 @@ class LocalSite:
     def prepare(self, plan: Plan) -> None:
         """Do nothing: the data is here already."""
 
-    def place(self, plan: Plan, folder: JobFolder, request: Request) -> None:
-        """Do nothing: everything is here already."""
+    def place(self, plan: Plan, folder: JobFolder, _request: Request) -> None:
+        """Make what the ranks call RUN_DIR; everything else is here already.
 
-    def job(self, _plan: Plan, _folder: JobFolder) -> "LocalJob":
+        Raises:
+            RingmasterError: the disk refuses it.
+        """
+        if plan.script is None:
+            return
+        try:
+            run_folder.make(folder)
+        except OSError as error:
+            raise RingmasterError(
+                f"{folder.own}: can't be made ({error.strerror})", exit_code=ExitCode.NOT_STARTED
+            ) from error
+
+    def job(self, plan: Plan, folder: JobFolder) -> "LocalJob":
         """Return the job as it runs and ends."""
-        return LocalJob()
+        return LocalJob(RunFolder(folder, plan.nodes[0].name))
 
 
 class LocalJob:
@@ -121,14 +141,18 @@ class LocalJob:
 
     clock_s = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
         self.runtime = ProcessRuntime(os.environ)
 
     def mark_stopped(self) -> None:
         """Do nothing: nobody else can follow a job of this machine."""
 
     def collect(self, outcome: Outcome) -> Outcome:
-        """Return the outcome as it is: what the job has written is here already."""
+        """Put what the job has written into its place; return the outcome as it is."""
+        left = self._folder.bring_home()
+        if left:
+            print(f"ringmaster: stays in the job's folder run/: {visible(', '.join(left[:5]))}", flush=True)
         return outcome
 
     def finish(self, outcome: Outcome, summary: Mapping[str, Any]) -> None:

@@ -5,6 +5,8 @@ it prints a line on standard error and exits with 3.
 
 <job_dir>/<name>/  plan.json · node (its name in the plan) · token (of the launcher that created it)
                    run/ (RUN_DIR) · home/ · code/ (the user's) · secrets · ours/ (beside a foreign image)
+                   work/ (once it has ended: what the program has written into code/) · code.placed (what it was)
+                   left (some of work/ is nowhere else)
                    started (its container was about to be) · stopped (somebody stopped it)
                    summary.json, log (at its end) · collected (its results were fetched, its end is recorded)
 """
@@ -23,9 +25,11 @@ from typing import Any
 
 KEPT = 10
 """How many jobs that ended, and whose results were fetched, keep their folders; older ones are removed."""
-_OF_THE_RUN = ("code", "home", "ours", "secrets")
+_OF_THE_RUN = ("code", "home", "ours", "ours.placed", "secrets")
 """What nobody needs once a job has ended."""
 _TAIL = 1 << 16
+_LEFT = "left"
+"""The file that says that some of what the job wrote is on this node alone: its folder stays."""
 _LAUNCHER = "token"
 """The file that says which launcher a folder belongs to."""
 _INCOMING = ".closing"
@@ -271,6 +275,8 @@ def _prune(job_dir: str, needed: set[str]) -> None:
     ended = []
     for name in os.listdir(job_dir):
         folder = os.path.join(job_dir, name)
+        if _has(folder, _LEFT):
+            continue
         if name not in needed and not name.startswith(".") and _has(folder, "collected"):
             ended.append((os.stat(os.path.join(folder, "collected")).st_mtime, folder))
     for _, folder in sorted(ended)[:-KEPT]:

@@ -8,7 +8,7 @@ connection does.
 
 - make STORE TARGET OWNER: reads a manifest, then blobs to the end; keeps the blobs; builds a copy of the tree at
   TARGET, or reports which blobs are missing. It is one verb, so that an unchanged tree costs one round trip, a changed
-  one two.
+  one two. TARGET.placed tells what was placed: work_folder.py compares with it.
 - have OWN HASH: reports whether the data is there.
 - want OWN HASH: reads a manifest; checks what an earlier transfer left; reports what is missing of the data.
 - take OWN HASH: reads a manifest, then pieces; completes the data.
@@ -245,10 +245,21 @@ def _build(entries: tuple[Entry, ...], blobs: bytes, target: bytes, owner: str) 
                 pace.add(entry.size)
         if owner and os.geteuid() == 0:
             _give(part, *map(int, owner.split(":")))
+        _note_placed(entries, part, target + b".placed")
         os.rename(part, target)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+
+
+def _note_placed(entries: tuple[Entry, ...], top: bytes, record: bytes) -> None:
+    """Write down by path what was placed, and how it looks as long as nobody touches it."""
+    placed: dict[str, list[Any]] = {}
+    for entry in entries:
+        status = os.lstat(os.path.join(top, entry.name))
+        placed[entry.path] = [entry.sha256, entry.link, entry.size, status.st_mtime_ns, status.st_ctime_ns]
+    with open(record, "w", encoding="ascii") as file:
+        json.dump(placed, file, separators=(",", ":"))
 
 
 def _place(top: bytes, entry: Entry, folders: set[bytes], mode: int) -> bytes:

@@ -118,6 +118,22 @@ class Remote:
         """
         return self._run(words, stdin, on_output, on_output, None)
 
+    def receive(
+        self, words: Sequence[str], *, stdin: bytes = b"", on_output: Callable[[bytes], None], limit_s: float = 60.0
+    ) -> Finished:
+        """Run a program whose output is data: hand that on as it comes, and return how it ended.
+
+        Args:
+            on_output: what it raises ends the program.
+            limit_s: how long nothing may be received or sent before the program counts as lost.
+
+        Raises:
+            LostError: the connection broke.
+        """
+        err: list[bytes] = []
+        code = self._run(words, stdin, on_output, err.append, limit_s)
+        return Finished(code=code, out=b"", err=b"".join(err))
+
     def engine(self) -> docker.DockerClient:
         """Return a client of the node's Docker engine.
 

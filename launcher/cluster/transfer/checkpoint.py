@@ -72,13 +72,20 @@ class Home:
     """Brings a checkpoint from its node to this machine, once, and only if somebody asks for it."""
 
     def __init__(
-        self, checkpoint: Checkpoint, target: Path, reach: Callable[[], AbstractContextManager[Remote]], say: Say
+        self,
+        checkpoint: Checkpoint,
+        target: Path,
+        reach: Callable[[], AbstractContextManager[Remote]],
+        say: Say,
+        *,
+        what: str = WHAT,
     ) -> None:
         """Args:
-        target: the folder of checkpoints here.
+        target: the folder here that it is brought to.
         reach: connects to the node that has it.
+        what: it, in a word or two.
         """
-        self._checkpoint, self._target, self._reach, self._say = checkpoint, target, reach, say
+        self._checkpoint, self._target, self._reach, self._say, self._what = checkpoint, target, reach, say, what
         self._lock, self._here, self._said_at = threading.Lock(), False, time.monotonic()
 
     def __call__(self) -> FileTree:
@@ -110,4 +117,4 @@ class Home:
     def _pace(self, done: int, total: int) -> None:
         if time.monotonic() - self._said_at >= _PROGRESS_S:
             self._said_at = time.monotonic()
-            self._say(f"{self._checkpoint.node}: fetching {WHAT}: {amount(done)} of {amount(total)}")
+            self._say(f"{self._checkpoint.node}: fetching {self._what}: {amount(done)} of {amount(total)}")

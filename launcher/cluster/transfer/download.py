@@ -15,6 +15,7 @@ import paramiko
 
 from launcher.base.errors import RingmasterError
 from launcher.base.values import amount
+from launcher.cluster.transfer.policy import unfinished
 from launcher.ssh.connection import Remote
 
 HALF_FETCHED = ".fetching-"
@@ -31,8 +32,6 @@ _OF_ONE_FILE = frozenset(
     {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.EACCES}
 )
 """Errors that concern one file only: the others can still be fetched."""
-_UNFINISHED = (".part", ".tmp", ".new", ".partial")
-"""Ends of the names of files that are still being written; names that begin with a dot count too."""
 
 
 class GivenUpError(RingmasterError):
@@ -55,6 +54,8 @@ class FolderDownload:
     """Names at the top that the launcher uses itself."""
     marks: Callable[[str], Mapping[str, object]] = lambda _: {}
     """Returns for each file below a folder what changes with every change of it, as SFTP's whole seconds don't."""
+    stays: Callable[[str, int], str] = lambda _path, _size: ""
+    """Returns why a file of this path and size doesn't come home; empty: it comes."""
     say: Callable[[str], None] = lambda _: None
     """Gets the progress of a file that takes long."""
     left_behind: list[str] = field(default_factory=list)
@@ -109,7 +110,10 @@ class FolderDownload:
         for path, attributes in _files(sftp, self.source, PurePosixPath(below), self.left_behind):
             name = str(path)
             there.add(name)
-            if name in self.appended or (not finished and _unfinished(path.name)):
+            if name in self.appended or (not finished and unfinished(path.name)):
+                continue
+            if why := self.stays(name, attributes.st_size or 0):
+                self.left_behind.append(f"{name} ({why})")
                 continue
             mark = (attributes.st_size or 0, float(attributes.st_mtime or 0), str(exact.get(name, "")))
             newest = max(newest, mark[1])
@@ -221,7 +225,3 @@ def _files(
             yield from _files(sftp, top, path, left_behind)
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             yield path, entry
-
-
-def _unfinished(name: str) -> bool:
-    return name.startswith(".") or name.endswith(_UNFINISHED)

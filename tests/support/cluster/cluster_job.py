@@ -60,8 +60,9 @@ class Nodes:
             job_folders.ask(remote, *words, files=files)
             remote.fake.put("job", "exited")
 
-    def job(self, whose: str = TOKEN) -> ClusterJob:
-        self.jobs.append(ClusterJob(self.plan, self.folder, self.remotes, Path("/p"), self.printed.append, token=whose))
+    def job(self, whose: str = TOKEN, **how: Any) -> ClusterJob:
+        say = self.printed.append
+        self.jobs.append(ClusterJob(self.plan, self.folder, self.remotes, Path("/p"), say, token=whose, **how))
         return self.jobs[-1]
 
     def end(self, job: ClusterJob, outcome: Outcome) -> Outcome:

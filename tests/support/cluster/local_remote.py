@@ -41,6 +41,20 @@ class LocalRemote:
         on_output(done.out + done.err)
         return done.code
 
+    def receive(
+        self,
+        words: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        on_output: Callable[[bytes], None],
+        limit_s: float = 60,
+        piece: int = 1 << 15,
+    ) -> Finished:
+        done = self.run(words, stdin=stdin, limit_s=limit_s)
+        for start in range(0, len(done.out), piece):
+            on_output(done.out[start : start + piece])
+        return Finished(code=done.code, out=b"", err=done.err)
+
     def close(self) -> None:
         self.alive = False
 

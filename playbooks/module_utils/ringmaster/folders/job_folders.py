@@ -9,8 +9,8 @@ from ansible.module_utils.ringmaster.core.disk import read
 
 # The manifest's kind: a folder that reset removes with its content, if we made it.
 KIND = "store"
-# This file in a job's folder says that its results were fetched.
-_COLLECTED = "collected"
+# This file in a job's folder says that its results were fetched; the other, that some were too large for that.
+_COLLECTED, _LEFT = "collected", "left"
 
 
 def attributes(path: str) -> dict[str, int] | None:
@@ -27,12 +27,16 @@ def removable(entry: dict[str, Any]) -> bool:
 
 
 def uncollected(entry: dict[str, Any]) -> list[str]:
-    """Return the folders of jobs that would be lost with this one: those without fetched results."""
+    """Return the folders of jobs that would be lost with this one: those whose results are not all fetched."""
     if not entry["jobs"] or not removable(entry):
         return []
     with os.scandir(entry["name"]) as entries:
         jobs = [one.path for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
-    return sorted(job for job in jobs if not os.path.lexists(os.path.join(job, _COLLECTED)))
+    return sorted(job for job in jobs if not _has(job, _COLLECTED) or _has(job, _LEFT))
+
+
+def _has(job: str, name: str) -> bool:
+    return os.path.lexists(os.path.join(job, name))
 
 
 def mounted_in(folder: str) -> list[str]:

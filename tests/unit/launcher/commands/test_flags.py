@@ -18,7 +18,7 @@ from launcher.commands.options import TrainOptions
 TAKEN_BY = {
     ("train",): TrainOptions,
     ("status",): jobs.Options,
-    ("logs",): jobs.Options,
+    ("logs",): jobs.LogsOptions,
     ("stop",): jobs.Options,
     ("image",): image.ImageOptions,
     ("provision", "verify", "reset"): provision.Options,

@@ -15,7 +15,7 @@ from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.cluster import teardown
 from launcher.commands import jobs
-from launcher.commands.jobs import Options
+from launcher.commands.jobs import LogsOptions, Options
 from launcher.follow.outcome import Outcome
 from launcher.ssh.refusals import State
 from tests.support.cluster.cluster_job import FAILED, STOPPED, SUCCEEDED
@@ -66,7 +66,7 @@ class TestAJobThatIsBeingPlaced:
         cluster.without_containers()
         before = [cluster.left(name) for name in cluster.dirs]
         with pytest.raises(RingmasterError, match=r"job job is being started; .*make stop NAME=job") as raised:
-            jobs.logs(Options(name="job"))
+            jobs.logs(LogsOptions(name="job"))
         assert raised.value.exit_code == ExitCode.NOT_STARTED
         assert [cluster.left(name) for name in cluster.dirs] == before and "secrets" in before[0]
         assert not cluster.folder.summary.exists() and cluster.supervision.asked == []
@@ -75,7 +75,7 @@ class TestAJobThatIsBeingPlaced:
         cluster.without_containers()
         cluster.remotes["node1"].fake.put("job", "created")
         with pytest.raises(RingmasterError, match="is being started"):
-            jobs.logs(Options(name="job"))
+            jobs.logs(LogsOptions(name="job"))
         assert cluster.containers() == [["job"], []]
 
     def test_stop_removes_what_it_would_start_from(self, cluster: Cluster) -> None:
@@ -91,7 +91,7 @@ class TestAJobThatWasNeverStarted:
         cluster.without_containers()
         cluster.age(3600)
         with pytest.raises(RingmasterError, match=r"was never started, .*make stop NAME=job cleans"):
-            jobs.logs(Options())
+            jobs.logs(LogsOptions())
         assert "secrets" in cluster.left("node1")
 
     def test_stop_cleans_up_after_it(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ class TestLogs:
     def test_a_job_is_followed_and_its_results_are_fetched(self, cluster: Cluster) -> None:
         cluster.running()
         cluster.write("node2", "trace.json", "t")
-        assert jobs.logs(Options()) == ExitCode.SUCCEEDED
+        assert jobs.logs(LogsOptions()) == ExitCode.SUCCEEDED
         assert cluster.supervision.asked == [(True, ())]
         assert (cluster.here("nodes/node2/trace.json"), cluster.summary()["state"]) == ("t", "succeeded")
         assert "collected" in cluster.left("node2") and cluster.containers() == [[], []]
@@ -117,7 +117,7 @@ class TestLogs:
     def test_detaching_changes_nothing(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         cluster.running()
         cluster.supervision.ends = Outcome(state="detached", exit_code=ExitCode.INTERRUPTED)
-        assert jobs.logs(Options()) == ExitCode.INTERRUPTED
+        assert jobs.logs(LogsOptions()) == ExitCode.INTERRUPTED
         assert "collected" not in cluster.left("node1") and not cluster.folder.summary.exists()
         assert cluster.containers() == [["job"], ["job"]]
         assert "job job goes on; make logs follows it again" in words(capsys)
@@ -126,7 +126,7 @@ class TestLogs:
         """Another machine fetched node1 while node2 was out of reach, so only node2's container tells its end."""
         cluster.close("node1", SUCCEEDED)
         cluster.supervision.ends = FAILED
-        assert jobs.logs(Options(name="job")) == ExitCode.SUCCEEDED
+        assert jobs.logs(LogsOptions(name="job")) == ExitCode.SUCCEEDED
         assert cluster.summary()["state"] == "succeeded"
         assert json.loads((cluster.dirs["node1"] / "job/summary.json").read_text())["state"] == "succeeded"
         assert "collected" in cluster.left("node2")
@@ -135,7 +135,7 @@ class TestLogs:
         for name in cluster.dirs:
             cluster.close(name, FAILED)
             (cluster.dirs[name] / "job/log").write_text(f"[0] hello from {name}\n")
-        assert jobs.logs(Options()) == ExitCode.FAILED, "as it ended"
+        assert jobs.logs(LogsOptions()) == ExitCode.FAILED, "as it ended"
         shown = words(capsys)
         assert "hello from node1" in shown and "hello from node2" in shown
         assert "job job has ended: failed" in shown and cluster.folder.report.exists()
@@ -144,7 +144,7 @@ class TestLogs:
     def test_nodes_with_other_names_and_addresses_are_not_guessed(self, cluster: Cluster) -> None:
         cluster.rename("203.0.113.1")
         with pytest.raises(RingmasterError, match="other names and addresses than ours") as raised:
-            jobs.logs(Options())
+            jobs.logs(LogsOptions())
         assert raised.value.exit_code == ExitCode.CLUSTER
         assert not cluster.folder.summary.exists() and cluster.containers() == [["job"], ["job"]]
 
@@ -153,13 +153,13 @@ class TestLogs:
             (path / "job/plan.json").unlink()
         cluster.without_containers()
         with pytest.raises(RingmasterError, match="no node knows of a job; make train starts one"):
-            jobs.logs(Options())
+            jobs.logs(LogsOptions())
 
     def test_another_job_of_the_same_name_here_is_not_touched(self, cluster: Cluster) -> None:
         cluster.running()
         write_json(cluster.folder.plan, cluster_plan(1, name="job").as_json())
         with pytest.raises(RingmasterError, match="runs/job belongs to another job of the same name"):
-            jobs.logs(Options())
+            jobs.logs(LogsOptions())
         assert not cluster.folder.summary.exists()
 
 

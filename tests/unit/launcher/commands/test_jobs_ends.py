@@ -9,7 +9,7 @@ import pytest
 
 from launcher.base.errors import ExitCode
 from launcher.commands import jobs
-from launcher.commands.jobs import Options
+from launcher.commands.jobs import LogsOptions, Options
 from launcher.follow.follower import Follower
 from launcher.follow.incidents import TOLD_TO_GO, Incident
 from launcher.follow.outcome import Outcome
@@ -28,7 +28,7 @@ class TestAJobThatWasClosed:
     def test_of_a_job_that_was_closed_the_code_is_the_recorded_one(self, cluster: Cluster, ended: Outcome) -> None:
         for name in cluster.dirs:
             cluster.close(name, ended)
-        assert jobs.logs(Options()) == ended.exit_code
+        assert jobs.logs(LogsOptions()) == ended.exit_code
         assert cluster.summary()["state"] == ended.state
 
     @pytest.mark.parametrize("content", ["", "[1]", "{}", '{"state": "succeeded", "exit_code": 77, "failure": null}'])
@@ -38,7 +38,7 @@ class TestAJobThatWasClosed:
         for name, path in cluster.dirs.items():
             cluster.close(name, SUCCEEDED)
             (path / "job/summary.json").write_text(content)
-        assert jobs.logs(Options()) == ExitCode.CLUSTER
+        assert jobs.logs(LogsOptions()) == ExitCode.CLUSTER
         assert "nobody knows how the job ended (nobody has recorded it)" in words(capsys)
 
     def test_what_is_known_here_is_not_forgotten(self, cluster: Cluster) -> None:
@@ -46,14 +46,14 @@ class TestAJobThatWasClosed:
         finish(cluster.folder, cluster.plan, FAILED, 0.0, print, ended_at=60.0)
         for name in cluster.dirs:
             cluster.close(name, UNKNOWN)
-        assert jobs.logs(Options()) == ExitCode.FAILED
+        assert jobs.logs(LogsOptions()) == ExitCode.FAILED
         assert cluster.summary()["state"] == "failed"
 
     def test_what_the_nodes_know_better_comes_home(self, cluster: Cluster) -> None:
         finish(cluster.folder, cluster.plan, UNKNOWN, 0.0, print, ended_at=None)
         for name in cluster.dirs:
             cluster.close(name, FAILED)
-        assert jobs.logs(Options()) == ExitCode.FAILED
+        assert jobs.logs(LogsOptions()) == ExitCode.FAILED
         assert cluster.summary()["state"] == "failed" and ">failed</span>" in cluster.folder.report.read_text()
 
     def test_what_befell_its_nodes_is_in_the_report_made_here(self, cluster: Cluster) -> None:
@@ -61,7 +61,7 @@ class TestAJobThatWasClosed:
         cluster.write("node1", "metrics.jsonl", '{"kind": "step", "step": 1}\n')
         for name in ("node1", "node2"):
             cluster.close(name, replace(STOPPED, incidents=(told,)))
-        assert [jobs.logs(Options()) for _ in range(2)] == [ExitCode.TERMINATED] * 2
+        assert [jobs.logs(LogsOptions()) for _ in range(2)] == [ExitCode.TERMINATED] * 2
         assert (cluster.here("metrics.jsonl") or "").count("node2 was told to go") == 1
         assert "node2 was told to go" in cluster.folder.report.read_text()
 
@@ -80,7 +80,7 @@ class TestAJobWhoseContainersAreGone:
         assert jobs.status(Options()) == ExitCode.SUCCEEDED
         assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["job", "unknown"]
         cluster.write("node1", "checkpoints/step-1.pt", "one")
-        assert jobs.logs(Options()) == ExitCode.CLUSTER
+        assert jobs.logs(LogsOptions()) == ExitCode.CLUSTER
         told = cluster.summary()
         assert (told["state"], told["exit_code"], told["wall_s"]) == ("unknown", 4, None)
         assert told["failure"]["reason"] == "node1, node2: container gone"
@@ -88,7 +88,7 @@ class TestAJobWhoseContainersAreGone:
         assert "nobody knows how the job ended (node1, node2: container gone)" in words(capsys)
 
     def test_it_stays_unknown(self, cluster: Cluster) -> None:
-        assert [jobs.logs(Options()) for _ in range(2)] == [ExitCode.CLUSTER] * 2
+        assert [jobs.logs(LogsOptions()) for _ in range(2)] == [ExitCode.CLUSTER] * 2
         assert jobs.stop(Options(name="job")) == ExitCode.CLUSTER
         assert cluster.summary()["state"] == "unknown"
 
@@ -100,35 +100,35 @@ class TestAJobWhoseContainersAreGone:
 
     def test_a_node_that_ended_well_does_not_speak_for_the_other(self, cluster: Cluster, tmp_path: Path) -> None:
         cluster.ended("node1", 0)
-        assert jobs.logs(Options()) == ExitCode.CLUSTER
+        assert jobs.logs(LogsOptions()) == ExitCode.CLUSTER
         assert cluster.summary()["failure"]["reason"] == "node2: container gone; node1 ended with 0"
         assert cluster.containers() == [[], []], "what it told is recorded"
 
     def test_a_failure_that_is_known_is_the_answer(self, cluster: Cluster) -> None:
         cluster.ended("node1", 3)
-        assert jobs.logs(Options()) == ExitCode.CLUSTER
+        assert jobs.logs(LogsOptions()) == ExitCode.CLUSTER
         assert (cluster.summary()["state"], cluster.summary()["failure"]["node"]) == ("failed", "node1")
 
     @pytest.mark.parametrize("ended", [SUCCEEDED, FAILED, STOPPED])
     def test_what_somebody_has_recorded_is_the_answer(self, cluster: Cluster, ended: Outcome) -> None:
         cluster.close("node2", ended)
-        assert jobs.logs(Options()) == ended.exit_code
+        assert jobs.logs(LogsOptions()) == ended.exit_code
         assert cluster.summary()["state"] == ended.state
 
     @pytest.mark.parametrize("ended", [SUCCEEDED, FAILED, STOPPED])
     def test_or_what_is_recorded_here(self, cluster: Cluster, ended: Outcome) -> None:
         finish(cluster.folder, cluster.plan, ended, 0.0, print, ended_at=60.0)
-        assert jobs.logs(Options()) == ended.exit_code
+        assert jobs.logs(LogsOptions()) == ended.exit_code
         assert cluster.summary()["state"] == ended.state
 
     def test_a_node_out_of_reach_is_not_one_that_ended_well(self, cluster: Cluster) -> None:
         cluster.ended("node1", 0)
         cluster.ended("node2", 1)
         away = cluster.remotes.pop("node2")
-        assert jobs.logs(Options()) == ExitCode.CLUSTER
+        assert jobs.logs(LogsOptions()) == ExitCode.CLUSTER
         assert cluster.summary()["failure"]["reason"] == "node2: out of reach; node1 ended with 0"
         cluster.remotes["node2"] = away
-        assert jobs.logs(Options()) == ExitCode.CLUSTER
+        assert jobs.logs(LogsOptions()) == ExitCode.CLUSTER
         assert (cluster.summary()["state"], cluster.summary()["failure"]["node"]) == ("failed", "node2")
         told = [json.loads((path / "job/summary.json").read_text())["state"] for path in cluster.dirs.values()]
         assert told == ["failed", "failed"] and cluster.containers() == [[], []]
@@ -139,13 +139,13 @@ class TestAFailureStaysOne:
         cluster.supervision.ends = FAILED
         for path in cluster.dirs.values():  # the disks are full
             (path / "job/.closing").touch()
-        assert jobs.logs(Options()) == ExitCode.FAILED
+        assert jobs.logs(LogsOptions()) == ExitCode.FAILED
         assert cluster.containers() == [["job"], ["job"]]
         assert "could not be recorded there" in words(capsys)
         for path in cluster.dirs.values():
             (path / "job/.closing").unlink()
         cluster.folder.summary.unlink()
-        assert jobs.logs(Options()) == ExitCode.FAILED
+        assert jobs.logs(LogsOptions()) == ExitCode.FAILED
         assert cluster.containers() == [[], []] and "collected" in cluster.left("node2")
 
     def test_that_could_not_be_recorded_by_who_wants_nothing_left(
@@ -189,12 +189,12 @@ class TestAFailureStaysOne:
         cluster.running()
         cluster.close("node1", FAILED)
         cluster.supervision.ends = Outcome(state="detached", exit_code=ExitCode.INTERRUPTED)
-        assert jobs.logs(Options()) == ExitCode.INTERRUPTED
+        assert jobs.logs(LogsOptions()) == ExitCode.INTERRUPTED
         assert cluster.containers() == [[], ["job"]] and "collected" not in cluster.left("node2")
 
     def test_but_not_of_a_job_that_only_seemed_lost_and_ended_well(self, cluster: Cluster) -> None:
         """No other node could tell whether it still ran: it did."""
         finish(cluster.folder, cluster.plan, FAILED, 0.0, print, ended_at=60.0)
         cluster.running()
-        assert jobs.logs(Options()) == ExitCode.SUCCEEDED
+        assert jobs.logs(LogsOptions()) == ExitCode.SUCCEEDED
         assert cluster.summary()["state"] == "succeeded"

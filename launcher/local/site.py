@@ -79,7 +79,7 @@ class LocalSite:
         gpus = str(settings["gpus"]) if "gpus" in settings and request.gpus == "all" else request.gpus
         places = Places(
             # A script may use any name there; the bundled trainer uses none of ours.
-            run=folder.path if request.program.script is None else folder.own,
+            run=folder.path if request.program.bundled else folder.own,
             data=Path(settings.get("data_dir", ROOT / "data")),
             own_data=request.data,
             checkpoints=folder.checkpoints,
@@ -122,7 +122,7 @@ class LocalSite:
         Raises:
             RingmasterError: the disk refuses it.
         """
-        if plan.script is None:
+        if plan.bundled:
             return
         try:
             run_folder.make(folder)

@@ -3,7 +3,6 @@
 import re
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from launcher.base import caller
 from launcher.base.errors import RingmasterError
@@ -73,9 +72,7 @@ def wanted_image(options: ImageOptions) -> Wanted:
     except OSError as error:
         where = caller.looked_in(options.requirements)
         raise RingmasterError(f"REQUIREMENTS={options.requirements}: {error.strerror}{where}") from error
-    return Wanted(
-        base=options.base, cuda=options.cuda, requirements=requirements, requirements_path=str(path)
-    )
+    return Wanted(base=options.base, cuda=options.cuda, requirements=requirements, requirements_path=str(path))
 
 
 def _refuse_another(inventory: Inventory) -> None:

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.follow.cause import hints
+from launcher.follow.cause import hints, missing_module, relative_import
 from launcher.follow.cause.failure import Failure
-from launcher.follow.cause.missing_module import explained
 from launcher.follow.display import Display
 from launcher.follow.events import EventIntake
 from launcher.follow.node_state import NodeState, ends, told_to_go, unended
@@ -92,7 +91,10 @@ class Follower:
                 await_answers(self._nodes, interrupted=lambda: self._inbox.decides)
                 self._inbox.clear()  # Ctrl-C has ended that wait, and changes nothing about the job's end
         outcome = decide(self._evidence())
-        return replace(outcome, failure=outcome.failure and explained(outcome.failure, self._plan))
+        failure = outcome.failure
+        for advice in (missing_module, relative_import):
+            failure = failure and advice.explained(failure, self._plan)
+        return replace(outcome, failure=failure)
 
     def _start(self) -> bool:
         """Start every node, or none: return False if one can't be started."""

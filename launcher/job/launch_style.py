@@ -46,7 +46,9 @@ def parse(script: Path, *, option: str = "SCRIPT") -> ast.Module:
     except (SyntaxError, ValueError) as error:  # ValueError: a NUL byte
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise RingmasterError(f"{option}: {script}{line}: not Python ({reason}); fix it or give another file") from error
+        raise RingmasterError(
+            f"{option}: {script}{line}: not Python ({reason}); fix it or give another file"
+        ) from error
     except OSError as error:
         raise RingmasterError(f"{option}: {script}: can't be read ({error.strerror})") from error
 

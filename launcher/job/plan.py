@@ -9,6 +9,7 @@ from launcher.base.errors import RingmasterError
 from launcher.job.container import Bind, Container, describe
 from launcher.job.environment import rank_environment
 from launcher.job.facts import GLOO, NCCL, Job, NodeFacts, Places
+from launcher.job.program import Program
 from launcher.job.request import Request
 
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
@@ -204,6 +205,8 @@ def _located(fact: NodeFacts) -> list[tuple[str, str]]:
 def _notes(job: Job) -> list[str]:
     """Return what the user is told about ranks and GPUs before the start."""
     notes, request, facts = [], job.request, job.facts
+    if request.program.module:
+        notes.append(_where_module_is(request.program))
     if request.program.local_rank_flag:
         notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
     if job.own_processes:
@@ -214,6 +217,12 @@ def _notes(job: Job) -> list[str]:
         counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
         notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
     return notes
+
+
+def _where_module_is(program: Program) -> str:
+    if program.module_file:
+        return f"module {program.module}: {program.module_file.relative_to(program.root)} in {program.root}"
+    return f"{program.module} is to be installed where the ranks run; the working folder is {program.root}"
 
 
 def _node_plan(job: Job, node_rank: int) -> NodePlan:

@@ -12,7 +12,8 @@ from launcher.job.launch_style import LOCAL_RANK_FLAGS, local_rank_flag, parse
 TRAINER = "trainer"
 _CONSOLE_SCRIPT = (
     "import sys; from importlib.metadata import distribution; "
-    "scripts = {{each.name: each for each in distribution({package!r}).entry_points if each.group == 'console_scripts'}}; "
+    "scripts = {{each.name: each for each in distribution({package!r}).entry_points "
+    "if each.group == 'console_scripts'}}; "
     "sys.argv[0] = {script!r}; "
     "sys.exit(scripts[{script!r}].load()() if {script!r} in scripts else "
     "'{package} has no console script {script}; it has: ' + (', '.join(scripts) or 'none'))"
@@ -67,9 +68,7 @@ def bundled(arguments: tuple[str, ...]) -> Program:
     return Program(arguments=arguments, root=ROOT)
 
 
-def user_script(
-    path: Path, arguments: tuple[str, ...], *, launch_style: str = "", root: Path | None = None
-) -> Program:
+def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "", root: Path | None = None) -> Program:
     """Return the user's Python file as a program.
 
     Args:

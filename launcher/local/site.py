@@ -15,11 +15,12 @@ from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
 from launcher.job.facts import Places
 from launcher.job.folder import Earlier, JobFolder
-from launcher.job.plan import Plan, make_plan
+from launcher.job.plan import RANK_WORDS, Plan, make_plan
 from launcher.job.request import Request
 from launcher.local import machine
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
+from launcher.local.interpreter import refuse_missing
 from launcher.local.runtime import ProcessRuntime
 
 _VENV = ROOT / ".venv"
@@ -52,7 +53,7 @@ class LocalSite:
         """Plan the job on this machine's cores and GPUs.
 
         Raises:
-            RingmasterError: the inventory doesn't fit this machine.
+            RingmasterError: the inventory doesn't fit this machine, or nothing here has the module.
         """
         machine_facts = gather(self._hosts)
         refuse_unknown_interfaces(machine_facts, request)
@@ -74,6 +75,8 @@ class LocalSite:
             python=Path(sys.executable),
             agent=(str(Path(sys.executable).with_name("torchrun")),),
         )
+        if request.program.module and _has_torch():  # else what is to be installed first may bring it
+            refuse_missing(request.program.module, request.program.root, places.python)
         facts = with_shared_gpus(machine_facts, gpus)
         port = machine.free_port(facts[0].address)
         return make_plan(folder.name, request, facts, places, port, resumes=resumes)
@@ -84,15 +87,18 @@ class LocalSite:
         Raises:
             RingmasterError: torch can't be installed or is missing, or doesn't see the planned GPUs.
         """
+        had_torch = _has_torch()
         if Path(sys.prefix) == _VENV:
             code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
             if code != 0:
                 raise RingmasterError("PyTorch could not be installed, see above", exit_code=ExitCode.NOT_STARTED)
-        elif util.find_spec("torch") is None:
+        elif not had_torch:
             raise RingmasterError(
                 f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
                 exit_code=ExitCode.NOT_STARTED,
             )
+        if plan.module and plan.code_root and not had_torch:
+            refuse_missing(plan.module, Path(plan.code_root), Path(plan.nodes[0].argv[-RANK_WORDS]))
         if not plan.bundled:  # the bundled trainer checks this itself, without another import of torch
             refuse_unseen_gpus(plan)
         return False
@@ -125,6 +131,10 @@ class LocalJob:
 
     def finish(self, outcome: Outcome, summary: Mapping[str, Any]) -> None:
         """Do nothing: nothing of the job is anywhere else."""
+
+
+def _has_torch() -> bool:
+    return util.find_spec("torch") is not None
 
 
 def _version(package: str) -> str:

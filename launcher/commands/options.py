@@ -8,10 +8,14 @@ from pathlib import Path
 
 from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.values import switch
 from launcher.commands.program_options import choose
 from launcher.inventory import rank_variables
 from launcher.job.environment import TUNABLE
 from launcher.job.folder import Earlier
+from launcher.job.launch_style import STYLES
+from launcher.job.placeholders import names_in
+from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import parse_secrets
 from trainer.config import run_config as trainer_config
@@ -35,6 +39,7 @@ class TrainOptions:
     inventory: str = ""
     limit: str = ""
     launch_style: str = ""
+    placeholders: str = ""
     secrets: str = ""
     dry_run: str = ""
     detach: str = ""
@@ -62,24 +67,55 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
     style, another = options.launch_style, options.script or options.module
     if from_job and not style and not another:
-        style = "1" if from_job.launch_style else "0"
-    if style not in {"", "0", "1"}:
-        raise RingmasterError(f"LAUNCH_STYLE={style}: must be 1 (the script parses --local-rank) or 0")
+        style = from_job.launch_style or "0"
+    style = parse_launch_style(style)
+    program = choose(options.script, options.module, options.code, from_job, arguments, style)
     ranks = parse_ranks(options.ranks)
     if from_job and not another:
         ranks = ranks or from_job.ranks
-    program = choose(options.script, options.module, options.code, from_job, arguments, style)
+    nodes = parse_nodes(options.nodes)
+    if nodes is None and program.spawn and program.spawn.alone:
+        nodes = 1  # on each of two it would train for itself; the plan's notes say so
     return Request(
-        nodes=parse_nodes(options.nodes),
+        nodes=nodes,
         gpus=parse_gpus(options.gpus),
         ranks=ranks,
         strategy=_strategy(arguments) if program.bundled else "",
         program=program,
+        placeholders=_placeholders(options, from_job, program),
         data=copy,
         secrets=secrets,
         environment={key: value for key, value in os.environ.items() if key in TUNABLE},
         variables=variables | _nccl_debug(options),
     )
+
+
+def parse_launch_style(text: str) -> str:
+    """Return `LAUNCH_STYLE`; empty: found out from the script.
+
+    Raises:
+        RingmasterError: `text` is none of the styles.
+    """
+    if text and text not in STYLES:
+        raise RingmasterError(
+            f"LAUNCH_STYLE={text}: must be 1 (the script parses --local-rank, in the spelling found), 0 (it has no "
+            "style of its own), --local-rank, --local_rank, or spawn (it starts its own processes)"
+        )
+    return text
+
+
+def _placeholders(options: TrainOptions, from_job: Earlier | None, program: Program) -> bool:
+    """Return whether placeholders are filled in: those of a resumed job's arguments as they were there."""
+    if from_job and not options.args and not options.placeholders:
+        return from_job.placeholders
+    wanted = switch("PLACEHOLDERS", options.placeholders)
+    if wanted and program.bundled:
+        raise RingmasterError(
+            "PLACEHOLDERS=1: it is for a program of yours; the bundled trainer takes its place in the job by itself"
+        )
+    if wanted:
+        names_in(program.arguments)
+    return wanted
 
 
 def _strategy(arguments: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@
   runtime has found that out: `RunningNode.lost`.)
 - `signal_inbox`: what a signal means; `signal_ladder`: how it is answered.
 - `shutdown`: how ranks are ended, and how patiently.
-- `presence`: which nodes are waited for; `out_of_memory`: why a rank was killed.
+- `presence`: which nodes are waited for; `silence`: a script that says nothing for long; `out_of_memory`: why a rank was killed.
 - `outcome`: how the job ended, decided from all of it; `cause/`: why it failed.
 """
 
@@ -25,11 +25,12 @@ from launcher.follow.node_state import NodeState, ends, told_to_go, unended
 from launcher.follow.out_of_memory import await_answers
 from launcher.follow.outcome import Evidence, Outcome, decide
 from launcher.follow.presence import Presence
-from launcher.follow.progress import MetricsTail
+from launcher.follow.progress import MetricsTail, Progress
 from launcher.follow.runtime import NotStartedError, Runtime
 from launcher.follow.shutdown import Shutdown
 from launcher.follow.signal_inbox import Role, SignalInbox
 from launcher.follow.signal_ladder import SignalLadder
+from launcher.follow.silence import Silence
 from launcher.follow.unseen import unseen
 from launcher.job.folder import JobFolder
 from launcher.job.plan import Plan
@@ -74,6 +75,7 @@ class Follower:
         self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.bundled)
         self._events = EventIntake(self._inbox, self._shutdown, display)
         self._presence = Presence(self._nodes, runtime, display.note)
+        self._silence = Silence(self._nodes, display.note, applies=not plan.bundled and not plan.own_processes)
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Outcome:
@@ -132,8 +134,11 @@ class Follower:
             self._shutdown.run_due(now)
             if now - looked >= _LOOK_S:
                 looked = now
-                self._display.progress(self._metrics.look())
+                progress = self._metrics.look()
+                self._display.progress(progress)
                 self._presence.name_away()
+                if not (self._shutdown.begun or self._shutdown.asked):
+                    self._silence.look(now, reported=progress != Progress())
             if not self._shutdown.begun:
                 self._presence.name_missing(followed_s=now - started)
         for each in self._nodes:  # an agent may have ended since the last look

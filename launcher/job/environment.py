@@ -3,6 +3,7 @@
 import shlex
 
 from launcher.job.facts import GLOO, Job, NodeFacts, Places
+from launcher.job.node_arguments import node_arguments
 from launcher.job.program import Program
 from launcher.on_node.rank import ARGUMENTS, CODE_PATH, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM, encoded
 
@@ -10,9 +11,12 @@ TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAM
 """Variables that the plan chooses unless the user has set them."""
 
 
-def rank_environment(job: Job, fact: NodeFacts) -> dict[str, str]:
+def rank_environment(job: Job, node_rank: int) -> dict[str, str]:
     """Return the variables of a node's ranks: of two with one name, the later one wins."""
-    return {**_tuning(job, fact), **_own_variables(job, fact)}
+    fact = job.facts[node_rank]
+    own = _own_variables(job, fact)
+    words = encoded(shlex.join(node_arguments(job, node_rank, own)))
+    return {**_tuning(job, fact), **own, ARGUMENTS: words}
 
 
 def _tuning(job: Job, fact: NodeFacts) -> dict[str, str]:
@@ -57,7 +61,7 @@ def _own_variables(job: Job, fact: NodeFacts) -> dict[str, str]:
         **_program_words(program, places),
     }
     if job.own_processes:
-        variables[OWN_PORT] = str(job.port + 1)
+        variables[OWN_PORT] = str(job.own_port)
     if job.resumes:
         variables["RINGMASTER_RESUME"] = "1"
     if job.own_data:
@@ -69,10 +73,7 @@ def _own_variables(job: Job, fact: NodeFacts) -> dict[str, str]:
 
 def _program_words(program: Program, places: Places) -> dict[str, str]:
     """Return the program for `on_node/rank.py`, in variables: torchrun would rewrite `$$` and `${local_rank}`."""
-    words = {
-        PROGRAM: encoded(shlex.join([str(places.python), *program.words(places.code)])),
-        ARGUMENTS: encoded(shlex.join(program.arguments)),
-    }
+    words = {PROGRAM: encoded(shlex.join([str(places.python), *program.words(places.code)]))}
     if program.importable:
         words[CODE_PATH] = encoded(":".join(str(places.code / folder) for folder in program.importable))
     if program.local_rank_flag:

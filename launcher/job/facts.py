@@ -7,6 +7,7 @@ from typing import Any
 
 from launcher.job.container import ContainerFacts
 from launcher.job.request import Request
+from launcher.job.spawn_start import Meeting
 
 NCCL, GLOO = "nccl", "gloo"
 
@@ -67,7 +68,19 @@ class Job:
     @property
     def own_processes(self) -> bool:
         """Whether torchrun starts the program once per node, and the program may start processes itself."""
-        return self.request.ranks == 1 and not self.request.program.bundled
+        program = self.request.program
+        return (self.request.ranks or (1 if program.spawn else None)) == 1 and not program.bundled
+
+    @property
+    def own_port(self) -> int:
+        """A port that is free on the head, for what the programs do there themselves."""
+        return self.port + 1
+
+    @property
+    def meeting(self) -> Meeting:
+        """Where programs that start their own processes meet."""
+        head = self.facts[0]
+        return Meeting(head=head.name, address=head.address, port=self.own_port, nodes=len(self.facts))
 
     @property
     def own_data(self) -> str | None:

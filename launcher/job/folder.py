@@ -161,9 +161,11 @@ class Earlier:
     arguments: tuple[str, ...]
     data: str | None
     launch_style: str
-    """The flag that gave its ranks their local rank, else empty."""
+    """The option that gave its ranks their local rank, or `spawn`, else empty."""
     ranks: int | None = None
     """Its `RANKS`."""
+    placeholders: bool = False
+    """Its `PLACEHOLDERS`."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its `ENV`."""
 
@@ -208,6 +210,7 @@ def earlier(runs: Path, name: str) -> Earlier:
             data=plan["data"],
             launch_style=plan["launch_style"],
             ranks=plan.get("ranks"),
+            placeholders=bool(plan.get("placeholders")),
             variables=dict(plan.get("variables", {})),
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

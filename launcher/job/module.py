@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launcher.base.errors import RingmasterError
 from launcher.job.code_root import importable
-from launcher.job.launch_style import LOCAL_RANK_FLAGS, local_rank_flag, parse
+from launcher.job.launch_style import find_style, parse, style_of_unseen
 from launcher.job.program import Program
 
 _PART, _PACKAGE = re.compile(r"[^\s./\\:-][^\s./\\:]*"), re.compile(r"\w[\w.-]*")
@@ -19,7 +19,7 @@ def user_module(name: str, root: Path, arguments: tuple[str, ...], *, launch_sty
 
     Args:
         root: the code root. A module that is not below it may still be the environment's, which is checked later.
-        launch_style: "1": it parses `--local-rank`; "0": it doesn't; "": find out from its file, if that is here.
+        launch_style: one of `launch_style.STYLES`; empty: find out from its file, if that is here.
 
     Raises:
         RingmasterError: no module can have this name, its file is no Python, or the user's own package lacks it.
@@ -29,13 +29,15 @@ def user_module(name: str, root: Path, arguments: tuple[str, ...], *, launch_sty
     search = importable(root)
     folders = [root / folder for folder in search]
     file = None if console else _file(name, folders)
-    flag = ""
-    if file and launch_style != "0":
+    if file:
         top = next(folder for folder in reversed(folders) if file.is_relative_to(folder))
-        flag = local_rank_flag(file, parse(file, option="MODULE"), top=top)
+        style = find_style(file, parse(file, option="MODULE"), arguments, launch_style, top=top)
+    else:
+        style = style_of_unseen(arguments, launch_style)
     return Program(
         arguments=arguments,
-        local_rank_flag=flag or (LOCAL_RANK_FLAGS[0] if launch_style == "1" else ""),
+        local_rank_flag=style.local_rank_flag,
+        spawn=style.spawn,
         root=root,
         module=name,
         module_file=file,

@@ -6,9 +6,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from launcher.base.errors import RingmasterError
+from launcher.job import spawn_start
 from launcher.job.container import Bind, Container, describe
 from launcher.job.environment import rank_environment
 from launcher.job.facts import GLOO, NCCL, Job, NodeFacts, Places
+from launcher.job.launch_style import SPAWN
+from launcher.job.placeholders import names_in
 from launcher.job.program import Program
 from launcher.job.request import Request
 
@@ -58,8 +61,11 @@ class Plan:
     arguments: tuple[str, ...]
     data: str | None
     launch_style: str
+    """The option that gives each rank its local rank, or `spawn`; empty: neither."""
     ranks: int | None = None
     """Processes per node, where RANKS asked for them."""
+    placeholders: bool = False
+    """Whether names in braces in `arguments` are filled in, for each node."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None
@@ -71,6 +77,11 @@ class Plan:
     def bundled(self) -> bool:
         """Whether it is a job of the bundled trainer."""
         return self.script is None and self.module is None
+
+    @property
+    def own_processes(self) -> bool:
+        """Whether the user's program runs once per node and may start its own processes."""
+        return not self.bundled and (self.ranks or (1 if self.launch_style == SPAWN else None)) == 1
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `plan.json` stores it."""
@@ -116,7 +127,8 @@ def make_plan(
         resumes: the checkpoint folder holds an earlier job's; to start from scratch instead would be an error.
 
     Raises:
-        RingmasterError: the nodes ask for different backends, or for one that is impossible.
+        RingmasterError: the nodes ask for different backends, or for one that is impossible; the program's arguments
+            contradict the plan, or its way to start processes the nodes' GPUs.
     """
     if request.strategy == "none":
         facts = [_with_one_gpu(fact) for fact in facts]
@@ -133,6 +145,8 @@ def make_plan(
         port=port,
         resumes=resumes,
     )
+    if request.program.spawn and job.own_processes:
+        spawn_start.refuse_unequal_gpus(request.program.spawn, [(fact.name, len(fact.gpus)) for fact in facts])
     return Plan(
         name=name,
         nodes=tuple(_node_plan(job, node_rank) for node_rank in range(len(facts))),
@@ -145,15 +159,16 @@ def make_plan(
         code_root=str(request.program.root) if request.program.importable else None,
         arguments=request.program.arguments,
         data=str(request.data) if request.data else None,
-        launch_style=request.program.local_rank_flag,
+        launch_style=SPAWN if request.program.spawn else request.program.local_rank_flag,
         ranks=request.ranks,
+        placeholders=request.placeholders,
         variables=dict(request.variables),
         notes=(*backend_notes, *_notes(job)),
     )
 
 
 def _ranks(fact: NodeFacts, request: Request) -> int:
-    if request.ranks or request.strategy in {"none", "dp"}:
+    if request.ranks or request.strategy in {"none", "dp"} or request.program.spawn:
         return request.ranks or 1
     configured = fact.settings.get("ranks_per_node")
     return max(1, len(fact.gpus)) if configured is None else int(configured)
@@ -209,10 +224,14 @@ def _notes(job: Job) -> list[str]:
         notes.append(_where_module_is(request.program))
     if request.program.local_rank_flag:
         notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
-    if job.own_processes:
+    if request.program.spawn:
+        notes += spawn_start.notes(request.program.spawn, request.program.arguments, job.meeting, request.ranks)
+    elif job.own_processes:
         notes.append("one process per node, which may start its own and let them meet at MASTER_ADDR:MASTER_PORT")
     elif request.ranks and any(len(fact.gpus) > request.ranks for fact in facts):
         notes.append(f"RANKS={request.ranks}: a node's other GPUs stay unused; one process for all is --strategy dp")
+    if request.placeholders and not names_in(request.program.arguments):
+        notes.append("PLACEHOLDERS=1: ARGS has none to fill in")
     if len({len(fact.gpus) for fact in facts}) > 1:
         counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
         notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
@@ -227,7 +246,7 @@ def _where_module_is(program: Program) -> str:
 
 def _node_plan(job: Job, node_rank: int) -> NodePlan:
     fact, program, places = job.facts[node_rank], job.request.program, job.places
-    environment = rank_environment(job, fact)
+    environment = rank_environment(job, node_rank)
     container = None
     if fact.container:
         own_code, secrets = not program.bundled, places.secrets is not None

@@ -7,7 +7,8 @@ from pathlib import Path
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
 from launcher.job.code_root import below, code_root, importable
-from launcher.job.launch_style import LOCAL_RANK_FLAGS, local_rank_flag, parse
+from launcher.job.launch_style import find_style, parse
+from launcher.job.spawn_style import SpawnStyle
 
 TRAINER = "trainer"
 _CONSOLE_SCRIPT = (
@@ -28,6 +29,8 @@ class Program:
     arguments: tuple[str, ...]
     local_rank_flag: str = ""
     """`--local-rank` or `--local_rank` where the script is of the older launch style, else empty."""
+    spawn: SpawnStyle | None = None
+    """Where the script starts its own processes, and so is started once per node."""
     root: Path
     """The code root: the working folder of every rank."""
     script: Path | None = None
@@ -74,7 +77,7 @@ def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "
     Args:
         path: absolute, or relative to our own working folder.
         root: the code root, if the user named one; then modules are found there too.
-        launch_style: "1": the script parses `--local-rank`; "0": it doesn't; "": find out from the script.
+        launch_style: one of `launch_style.STYLES`; empty: find out from the script.
 
     Raises:
         RingmasterError: there is no such file, or it is no file, no Python, or not in the code root.
@@ -90,11 +93,11 @@ def user_script(path: Path, arguments: tuple[str, ...], *, launch_style: str = "
         )
     if root:
         script = below(script, root)
-    tree = parse(script)
-    flag = local_rank_flag(script, tree) if launch_style != "0" else ""
+    style = find_style(script, parse(script), arguments, launch_style)
     return Program(
         arguments=arguments,
-        local_rank_flag=flag or (LOCAL_RANK_FLAGS[0] if launch_style == "1" else ""),
+        local_rank_flag=style.local_rank_flag,
+        spawn=style.spawn,
         root=root or code_root(script),
         script=script,
         importable=importable(root) if root else (),

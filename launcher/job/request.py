@@ -22,6 +22,8 @@ class Request:
     """Per node: `all`, a count, or device ids with commas."""
     ranks: int | None = None
     """Processes per node; None: one for each GPU, or as the inventory says."""
+    placeholders: bool = False
+    """Whether names in braces in the program's arguments are filled in."""
     strategy: str = ""
     """The bundled trainer's `--strategy`; empty for scripts."""
     program: Program

@@ -96,7 +96,7 @@ class TestResume:
         monkeypatch.setattr(caller, "folder", lambda: tmp_path)
         program = chosen(job)
         assert (program.module, program.root, program.arguments) == ("pkg.train", project, ("--lr", "1"))
-        assert program.local_rank_flag == "--local-rank", "as it was started"
+        assert program.local_rank_flag == "--local_rank", "as it was started"
 
     def test_a_script_and_the_code_that_was_named_for_it(self, project: Path, tmp_path: Path) -> None:
         script = str(project / "src" / "pkg" / "train.py")

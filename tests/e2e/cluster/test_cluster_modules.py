@@ -1,4 +1,4 @@
-"""A package started by its name from outside the checkout, on a cluster: its code travels, and Python finds it there."""
+"""A package started by its name from outside the checkout, on a cluster: its code travels, and is found there."""
 
 import json
 from pathlib import Path

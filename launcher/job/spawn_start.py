@@ -147,7 +147,8 @@ def notes(style: SpawnStyle, arguments: Sequence[str], meeting: Meeting, ranks: 
         )
         return
     filled = " ".join(options(style, arguments, meeting, "<node>"))
-    how = f" with {filled}" if filled else "; its processes can meet at MASTER_ADDR:MASTER_PORT"
+    told = style.url and given(style.url, arguments)
+    how = f" with {filled}" if filled else "" if told else "; its processes can meet at MASTER_ADDR:MASTER_PORT"
     yield f"spawn-style script: started once per node{how} (LAUNCH_STYLE=0 prevents it)"
     if style.alone and meeting.nodes > 1:
         yield (

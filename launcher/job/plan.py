@@ -13,6 +13,7 @@ from launcher.job.facts import GLOO, NCCL, Job, NodeFacts, Places
 from launcher.job.launch_style import SPAWN
 from launcher.job.placeholders import names_in
 from launcher.job.request import Request
+from launcher.on_node.rank import OWN_PORT
 
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 """A job's name: it becomes the name of a folder."""
@@ -71,7 +72,7 @@ class Plan:
     @property
     def own_processes(self) -> bool:
         """Whether the user's program runs once per node and may start its own processes."""
-        return self.script is not None and (self.ranks or (1 if self.launch_style == SPAWN else None)) == 1
+        return OWN_PORT in self.nodes[0].environment
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `plan.json` stores it."""

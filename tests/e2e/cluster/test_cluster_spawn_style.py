@@ -57,7 +57,7 @@ def test_placeholders_are_what_the_ranks_see(cluster: Cluster, program: Write) -
     data.mkdir()
     (data / "numbers.txt").write_text("42")
     words = "{node_rank} {DATA_DIR} {RUN_DIR} {head}"
-    job = cluster.train(SCRIPT=script, ARGS=words, DATA=data, PLACEHOLDERS=1)
+    job = cluster.train(SCRIPT=script, ARGS=words, DATA=data, PLACEHOLDERS=1, GPUS=1)
     assert job.exit_code == 0, job.output
     head = job.plan["nodes"][0]["address"]
     for number, label in enumerate(("node1:0", "node2:1")):

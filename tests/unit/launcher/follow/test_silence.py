@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 
+from launcher.follow import silence
 from launcher.follow.cause.failure import RankEnd
 from launcher.follow.frames import Lines
 from launcher.follow.node_state import NodeState
@@ -14,6 +16,7 @@ from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.job.spawn_style import SpawnStyle
 from tests.support.fake_runtime import FakeNode, FakeRuntime
+from tests.support.following import Notes, plan_of, run
 from tests.support.plans import PLACES, facts, plan_for
 
 QUIET = Heard(all_started=True, anything=False)
@@ -31,9 +34,9 @@ def nodes() -> list[NodeState]:
 
 def said(nodes: list[NodeState], *looks: float, applies: bool = True, reported: bool = False) -> list[str]:
     notes: list[str] = []
-    silence = Silence(nodes, notes.append, applies=applies)
+    watch = Silence(nodes, notes.append, applies=applies)
     for now in looks:
-        silence.look(now, reported=reported)
+        watch.look(now, reported=reported)
     return notes
 
 
@@ -58,14 +61,14 @@ def test_it_is_said_once_and_says_how_to_go_on(nodes: list[NodeState]) -> None:
 
 def test_the_time_counts_from_the_last_ranks_start(nodes: list[NodeState]) -> None:
     late, notes = nodes[1].node.ranks, []
-    silence = Silence(nodes, notes.append, applies=True)
+    watch = Silence(nodes, notes.append, applies=True)
     pid = late.pop(1)
-    silence.look(0.0, reported=False)
+    watch.look(0.0, reported=False)
     late[1] = pid
     for now in (100.0, 119.0):
-        silence.look(now, reported=False)
+        watch.look(now, reported=False)
     assert notes == []
-    silence.look(120.0, reported=False)
+    watch.look(120.0, reported=False)
     assert len(notes) == 1
 
 
@@ -92,6 +95,23 @@ def test_a_job_whose_start_was_not_seen_may_have_printed_before(nodes: list[Node
 
 def test_it_is_not_said_where_it_can_not_be(nodes: list[NodeState]) -> None:
     assert said(nodes, 0.0, 60.0, applies=False) == []
+
+
+def test_a_followed_job_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "_SILENT_S", 0.5)
+    told = tmp_path / "told"
+
+    def note(self: Notes, text: str) -> None:
+        self.notes.append(text)
+        if text.startswith("no output for"):
+            told.touch()
+
+    monkeypatch.setattr(Notes, "note", note)
+    # It ends when the user was told, or at the latest after a minute.
+    waits = f"import os, time\nend = time.time() + 60\nwhile not os.path.exists({str(told)!r}) and time.time() < end: "
+    outcome, screen, _ = run(tmp_path, plan_of(f"{waits}time.sleep(0.05)"))
+    assert told.exists(), screen.notes
+    assert outcome.state == "succeeded"
 
 
 def test_a_plan_knows_whether_its_program_may_start_its_own() -> None:

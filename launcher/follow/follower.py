@@ -6,7 +6,8 @@
   runtime has found that out: `RunningNode.lost`.)
 - `signal_inbox`: what a signal means; `signal_ladder`: how it is answered.
 - `shutdown`: how ranks are ended, and how patiently.
-- `presence`: which nodes are waited for; `silence`: a script that says nothing for long; `out_of_memory`: why a rank was killed.
+- `presence`: which nodes are waited for; `silence`: a script that says nothing for long; `out_of_memory`: why a rank
+  was killed.
 - `outcome`: how the job ended, decided from all of it; `cause/`: why it failed.
 """
 

@@ -14,6 +14,7 @@ from launcher.job.launch_style import SPAWN
 from launcher.job.placeholders import names_in
 from launcher.job.program import Program
 from launcher.job.request import Request
+from launcher.on_node.rank import OWN_PORT
 
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 """A job's name: it becomes the name of a folder."""
@@ -81,7 +82,7 @@ class Plan:
     @property
     def own_processes(self) -> bool:
         """Whether the user's program runs once per node and may start its own processes."""
-        return not self.bundled and (self.ranks or (1 if self.launch_style == SPAWN else None)) == 1
+        return OWN_PORT in self.nodes[0].environment
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `plan.json` stores it."""

@@ -1,7 +1,7 @@
 """A module that is not below the code root: does the image have it? Pure.
 
-An image says which packages it has, and not which modules those bring. So a job is refused only where the package is
-known for certain; otherwise the user is told what the job counts on.
+An image says which packages it has, and not which modules those bring. So a job is refused only where no other package
+could: one that is called as its module, in an image of ours. Otherwise the user is told what the job counts on.
 """
 
 import re
@@ -43,7 +43,8 @@ def missing_module(module: str, image: ImageFacts, named: str = "") -> tuple[str
     if colon:
         return f"MODULE={module}: the image has no package {package}: {remedy}", True
     where = "it is not in the code root, and the image has no package of that name"
-    return f"MODULE={module}: {where}: name the folder that holds {top} with CODE=, or {remedy}", bool(known)
+    certain = known == top and not image.foreign  # cv2 comes with any of four; others' images have more than packages
+    return f"MODULE={module}: {where}: name the folder that holds {top} with CODE=, or {remedy}", certain
 
 
 def _may_bring(top: str, installed: set[str]) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from launcher.follow.cause.failure import Failure
-from launcher.job.code_root import code_root, importable
+from launcher.job.code_root import code_root, git_top, importable
 from launcher.job.module import find, module_name
 from launcher.job.named_image import add_packages
 from launcher.job.plan import Plan
@@ -108,7 +108,7 @@ def hint(
     program = _Program(script if script and script.is_file() else None, root)
     if program.script or program.given:
         try:
-            own = _find(top, program.root) or _beside(top, program.root.parent)
+            own = _find(top, program.root) or (None if hidden else _above(top, program))
         except OSError:  # a folder that can't be read may hold it
             return None
         if own is not None:
@@ -160,7 +160,7 @@ def _way(folder: Path, program: _Program) -> str:
     """Return where Python looks for modules, and how to have it look in a folder too."""
     root, script = program.root, program.script
     if script is None:
-        return f"in {root} and its src only: move it there, or name the folder above both with CODE="
+        return f"in {root} and its src only: move it there"
     where = f"beside {script.name}, in {root} and its src only" if program.given else f"beside {script.name} only"
     top = folder.parent if folder.name == "src" else folder
     if script.is_relative_to(top) and root.is_relative_to(top):  # not a part of the root: it would not travel whole
@@ -212,11 +212,17 @@ def _find(top: str, root: Path) -> Path | None:
     return None
 
 
-def _beside(top: str, folder: Path) -> Path | None:
-    """Return a package or module that a folder, or its src, has: one that is above the code root.
+def _above(top: str, program: _Program) -> Path | None:
+    """Return the package or module that lies above a script whose project nothing marks, such as a git folder.
 
-    Nobody's project is the home folder or the root of all.
+    That is the folder above the script's and its src, and above all packages that the script is a part of. Nobody's
+    project is the home folder or the root of all.
     """
+    if program.given or program.script is None or git_top(program.script.parent):
+        return None
+    folder = program.script.parent.parent
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        folder = folder.parent
     if folder in {Path.home(), Path("/")}:
         return None
     found = find(top, [folder, folder / "src"])

@@ -131,6 +131,17 @@ class TestOwnCode:
         said = lacking("torchtitan", tmp_path / "my scripts" / "train.py", on_cluster=False)
         assert "pip" not in said and said.endswith(f"beside train.py only: add CODE={tmp_path}"), said
 
+    def test_above_the_packages_that_the_script_is_in(self, tmp_path: Path) -> None:
+        script = tmp_path / "torchtitan" / "experiments" / "mine" / "train.py"
+        script.parent.mkdir(parents=True)
+        script.touch()
+        for folder in (tmp_path / "torchtitan", tmp_path / "torchtitan" / "experiments"):
+            (folder / "__init__.py").touch()
+        said = lacking("torchtitan", script, on_cluster=False)
+        assert f"MODULE=torchtitan.experiments.mine.train CODE={tmp_path}" in said
+        (script.parent / ".git").mkdir()
+        assert "CODE=" not in lacking("torchtitan", script), "a repository is the whole project"
+
     def test_a_module_lacks_what_is_elsewhere_in_its_code_root(self, tmp_path: Path) -> None:
         (tmp_path / "libs" / "mine").mkdir(parents=True)
         (tmp_path / "libs" / "mine" / "__init__.py").touch()

@@ -4,7 +4,7 @@
 # file comparison.
 set -eu
 
-cd "$(dirname "$0")/.."
+cd -P "$(dirname "$0")/.."  # through a link, it is the same place
 venv=.venv
 stamps=$venv/.installed
 layers=${*:-control}

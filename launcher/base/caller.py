@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launcher.base.paths import ROOT
 
-PWD = "RM_CALLER"
+TOLD = "RM_CALLER"
 """In the environment of what make starts: PWD as make found it; empty where it found none."""
 _TURNS = re.compile(rb"--d|-[A-Za-z]*C")
 """Begins a word that makes `make` change its folder: -C, -sC, --directory."""
@@ -20,7 +20,7 @@ _TURNS = re.compile(rb"--d|-[A-Za-z]*C")
 def folder() -> Path:
     """Return the folder that the user called make, or fab, from."""
     here = Path.cwd()
-    told = os.environ.get(PWD)
+    told = os.environ.get(TOLD)
     if told is None:
         return here  # nobody called make
     make = os.getppid()  # its recipes put the program into the shell's place
@@ -33,7 +33,7 @@ def folder() -> Path:
         below = _working_folder(parent)
         if below and not (told and _same(Path(told), below)):
             return below
-    return Path(told) if os.path.isabs(told) and Path(told).is_dir() else here
+    return Path(told) if Path(told).is_absolute() and Path(told).is_dir() else here
 
 
 def path(name: str) -> Path:

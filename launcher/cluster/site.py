@@ -24,6 +24,7 @@ from launcher.cluster.preflight.findings import Candidate, JobNeeds, Report
 from launcher.cluster.preflight.foreign_image import look_inside
 from launcher.cluster.preflight.gpus import JobOnNode, choose_gpus, promised_gpus
 from launcher.cluster.preflight.image import image_names
+from launcher.cluster.preflight.module import wanted_of_image
 from launcher.cluster.preflight.network import free_port
 from launcher.cluster.preflight.plan_input import container_user, to_node_facts
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
@@ -168,6 +169,7 @@ class ClusterSite:
             trainer=trainer_hash(),
             bundled=request.program.bundled,
             requirements=find_requirements(request.program),
+            module=wanted_of_image(request.program),
             environment=request.environment,
             variables=request.variables,
         )

@@ -116,8 +116,7 @@ def _placeholders(options: TrainOptions, from_job: Earlier | None, program: Prog
     wanted = switch("PLACEHOLDERS", options.placeholders)
     if wanted and program.bundled:
         raise RingmasterError(
-            "PLACEHOLDERS=1: it is for a SCRIPT or MODULE of yours; the bundled trainer takes its place in the job by "
-            "itself"
+            "PLACEHOLDERS=1: it is for a program of yours; the bundled trainer takes its place in the job by itself"
         )
     if wanted:
         names_in(program.arguments)

@@ -6,7 +6,8 @@
   runtime has found that out: `RunningNode.lost`.)
 - `signal_inbox`: what a signal means; `signal_ladder`: how it is answered.
 - `shutdown`: how ranks are ended, and how patiently.
-- `presence`: which nodes are waited for; `silence`: a script that says nothing for long; `out_of_memory`: why a rank was killed.
+- `presence`: which nodes are waited for; `silence`: a script that says nothing for long; `out_of_memory`: why a rank
+  was killed.
 - `outcome`: how the job ended, decided from all of it; `cause/`: why it failed.
 """
 
@@ -17,9 +18,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.follow.cause import hints
+from launcher.follow.cause import hints, missing_module, relative_import
 from launcher.follow.cause.failure import Failure
-from launcher.follow.cause.missing_module import explained
 from launcher.follow.display import Display
 from launcher.follow.events import EventIntake
 from launcher.follow.node_state import NodeState, ends, missing_of, told_to_go, unended
@@ -94,7 +94,10 @@ class Follower:
                 await_answers(self._nodes, interrupted=lambda: self._inbox.decides)
                 self._inbox.clear()  # Ctrl-C has ended that wait, and changes nothing about the job's end
         outcome = decide(self._evidence())
-        return replace(outcome, failure=outcome.failure and explained(outcome.failure, self._plan))
+        failure = outcome.failure
+        for advice in (missing_module, relative_import):
+            failure = failure and advice.explained(failure, self._plan)
+        return replace(outcome, failure=failure)
 
     def _start(self) -> bool:
         """Start every node, or none: return False if one can't be started."""

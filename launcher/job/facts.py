@@ -68,8 +68,8 @@ class Job:
     @property
     def own_processes(self) -> bool:
         """Whether torchrun starts the program once per node, and the program may start processes itself."""
-        program = self.request.program
-        return (self.request.ranks or (1 if program.spawn else None)) == 1 and not program.bundled
+        program, ranks = self.request.program, self.request.ranks
+        return not program.bundled and (ranks == 1 or (ranks is None and program.spawn is not None))
 
     @property
     def own_port(self) -> int:

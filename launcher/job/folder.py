@@ -214,7 +214,8 @@ def earlier(runs: Path, name: str) -> Earlier:
     folder = JobFolder(path=(caller.path(name) if by_path else runs / name).resolve())  # `latest` is a link
     if by_path and not folder.plan.is_file():
         raise RingmasterError(
-            f"RESUME={name}: no such folder of a job{caller.looked_in(name)}; give its path, such as runs/<name>, or its name"
+            f"RESUME={name}: no such folder of a job{caller.looked_in(name)}; give its path, such as "
+            "runs/<name>, or its name"
         )
     if not (by_path or NAME.fullmatch(name)) or not folder.path.is_dir():
         known = sorted(path.name for path in runs.glob("*") if path.is_dir() and not path.is_symlink())

@@ -50,12 +50,13 @@ def find_style(
     return LaunchStyle(local_rank_flag=flag or LOCAL_RANK_FLAGS[0])
 
 
-def style_without_source(wanted: str) -> LaunchStyle:
-    """Return the launch style of a program whose source is not here: what the user says of it."""
+def style_of_unseen(arguments: Sequence[str], wanted: str) -> LaunchStyle:
+    """Return the launch style of a program whose source is elsewhere: what the user says of it."""
     if wanted == SPAWN:
-        return LaunchStyle(spawn=SpawnStyle())
-    flag = LOCAL_RANK_FLAGS[0] if wanted == "1" else wanted
-    return LaunchStyle(local_rank_flag=flag if flag in LOCAL_RANK_FLAGS else "")
+        return LaunchStyle(spawn=find_spawn_style([], [], arguments, forced=True))
+    if wanted in {"", "0"}:
+        return LaunchStyle()
+    return LaunchStyle(local_rank_flag=wanted if wanted in LOCAL_RANK_FLAGS else LOCAL_RANK_FLAGS[0])
 
 
 def _with_modules_beside(script: Path, tree: ast.Module, top: Path) -> Iterator[tuple[Path, ast.Module]]:

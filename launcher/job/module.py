@@ -2,13 +2,12 @@
 
 import difflib
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.base.errors import RingmasterError
 from launcher.job.code_root import importable
-from launcher.job.launch_style import find_style, parse, style_without_source
+from launcher.job.launch_style import find_style, parse, style_of_unseen
 from launcher.job.program import Program
 
 _PART, _PACKAGE = re.compile(r"[^\s./\\:-][^\s./\\:]*"), re.compile(r"\w[\w.-]*")
@@ -29,12 +28,12 @@ def user_module(name: str, root: Path, arguments: tuple[str, ...], *, launch_sty
     _check_form(name, [package, script] if console else package.split("."), console=bool(console))
     search = importable(root)
     folders = [root / folder for folder in search]
-    file = None if console else _file(name, root, folders)
+    file = None if console else _file(name, folders)
     if file:
         top = next(folder for folder in reversed(folders) if file.is_relative_to(folder))
         style = find_style(file, parse(file, option="MODULE"), arguments, launch_style, top=top)
     else:
-        style = style_without_source(launch_style)
+        style = style_of_unseen(arguments, launch_style)
     return Program(
         arguments=arguments,
         local_rank_flag=style.local_rank_flag,
@@ -76,9 +75,16 @@ def lacks(name: str, folders: Sequence[Path]) -> str:
     return f"{name} is a package without a __main__.py: name one of its modules{known}"
 
 
+def module_name(file: Path, root: Path) -> str:
+    """Return what `MODULE` calls a file below a code root; empty where no module can be called like its path."""
+    top = root / "src" if file.is_relative_to(root / "src") else root
+    parts = file.relative_to(top).with_suffix("").parts
+    return ".".join(parts) if all(map(_PART.fullmatch, parts)) else ""
+
+
 def _check_form(name: str, parts: Sequence[str], *, console: bool) -> None:
     if name.endswith(".py") or "/" in name:
-        path = name.removesuffix(".py").strip("./").replace("/", ".")
+        path = name.removesuffix(".py").strip("./").removeprefix("src/").replace("/", ".")
         raise RingmasterError(f"MODULE={name}: give a module as Python names it, MODULE={path}, or a file as SCRIPT=")
     if not all(map((_PACKAGE if console else _PART).fullmatch, parts)):
         raise RingmasterError(
@@ -87,7 +93,7 @@ def _check_form(name: str, parts: Sequence[str], *, console: bool) -> None:
         )
 
 
-def _file(name: str, root: Path, folders: Sequence[Path]) -> Path | None:
+def _file(name: str, folders: Sequence[Path]) -> Path | None:
     """Return the file that Python would run; None where nothing of that name is the user's own.
 
     Raises:
@@ -97,7 +103,7 @@ def _file(name: str, root: Path, folders: Sequence[Path]) -> Path | None:
     top = next(iter(find(name.partition(".")[0], folders)), None)
     # A folder without __init__.py may have the name of an installed package by chance (wandb/).
     if file is None and top and (top.is_file() or (top / "__init__.py").is_file()):
-        raise RingmasterError(f"MODULE={name}: {top.relative_to(root)} is in {root}, but {lacks(name, folders)}")
+        raise RingmasterError(f"MODULE={name}: {lacks(name, folders)} (looked in {top})")
     return file
 
 
@@ -129,8 +135,3 @@ def _is_program(path: Path) -> bool:
         return path.stem != "__init__" and b"__main__" in path.read_bytes()
     except OSError:
         return False
-
-
-def is_pythons_own(name: str) -> bool:
-    """Return whether a module is a part of Python, which every environment has."""
-    return name.partition(".")[0] in sys.stdlib_module_names

@@ -12,7 +12,9 @@ from launcher.job.environment import rank_environment
 from launcher.job.facts import GLOO, NCCL, Job, NodeFacts, Places
 from launcher.job.launch_style import SPAWN
 from launcher.job.placeholders import names_in
+from launcher.job.program import Program
 from launcher.job.request import Request
+from launcher.on_node.rank import OWN_PORT
 
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 """A job's name: it becomes the name of a folder."""
@@ -84,7 +86,7 @@ class Plan:
     @property
     def own_processes(self) -> bool:
         """Whether the user's program runs once per node and may start its own processes."""
-        return not self.bundled and (self.ranks or (1 if self.launch_style == SPAWN else None)) == 1
+        return OWN_PORT in self.nodes[0].environment
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `plan.json` stores it."""
@@ -224,6 +226,8 @@ def _located(fact: NodeFacts) -> list[tuple[str, str]]:
 def _notes(job: Job) -> list[str]:
     """Return what the user is told about ranks and GPUs before the start."""
     notes, request, facts = [], job.request, job.facts
+    if request.program.module:
+        notes.append(_where_module_is(request.program))
     if request.program.local_rank_flag:
         notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
     if request.program.spawn:
@@ -238,6 +242,12 @@ def _notes(job: Job) -> list[str]:
         counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
         notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
     return notes
+
+
+def _where_module_is(program: Program) -> str:
+    if program.module_file:
+        return f"module {program.module}: {program.module_file.relative_to(program.root)} in {program.root}"
+    return f"{program.module} is to be installed where the ranks run; the working folder is {program.root}"
 
 
 def _node_plan(job: Job, node_rank: int) -> NodePlan:

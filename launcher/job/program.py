@@ -13,7 +13,8 @@ from launcher.job.spawn_style import SpawnStyle
 TRAINER = "trainer"
 _CONSOLE_SCRIPT = (
     "import sys; from importlib.metadata import distribution; "
-    "scripts = {{each.name: each for each in distribution({package!r}).entry_points if each.group == 'console_scripts'}}; "
+    "scripts = {{each.name: each for each in distribution({package!r}).entry_points "
+    "if each.group == 'console_scripts'}}; "
     "sys.argv[0] = {script!r}; "
     "sys.exit(scripts[{script!r}].load()() if {script!r} in scripts else "
     "'{package} has no console script {script}; it has: ' + (', '.join(scripts) or 'none'))"

@@ -147,12 +147,13 @@ def notes(style: SpawnStyle, arguments: Sequence[str], meeting: Meeting, ranks: 
         )
         return
     filled = " ".join(options(style, arguments, meeting, "<node>"))
-    how = f" with {filled}" if filled else "; its processes can meet at MASTER_ADDR:MASTER_PORT"
+    told = style.url and given(style.url, arguments)
+    how = f" with {filled}" if filled else "" if told else "; its processes can meet at MASTER_ADDR:MASTER_PORT"
     yield f"spawn-style script: started once per node{how} (LAUNCH_STYLE=0 prevents it)"
     if style.alone and meeting.nodes > 1:
         yield (
-            f"as far as its source tells, the script is made for one machine: the {meeting.nodes} nodes would not train "
-            "together, but each for itself, the same; NODES=1 runs it once"
+            f"as far as its source tells, the script is made for one machine: the {meeting.nodes} nodes would not "
+            "train together, but each for itself; NODES=1 runs it once"
         )
     elif style.alone:
         yield "as far as its source tells, the script is made for one machine, so this is a job of one node"

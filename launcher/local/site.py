@@ -17,11 +17,12 @@ from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
 from launcher.job.facts import GLOO, Places
 from launcher.job.folder import Earlier, JobFolder
-from launcher.job.plan import Plan, make_plan
+from launcher.job.plan import RANK_WORDS, Plan, make_plan
 from launcher.job.request import Request
 from launcher.local import interpreter, machine, run_folder
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
+from launcher.local.installed_modules import refuse_missing
 from launcher.local.interpreter import Interpreter
 from launcher.local.run_folder import RunFolder
 from launcher.local.runtime import ProcessRuntime
@@ -62,7 +63,7 @@ class LocalSite:
         """Plan the job on this machine's cores and GPUs.
 
         Raises:
-            RingmasterError: the inventory doesn't fit this machine.
+            RingmasterError: the inventory doesn't fit this machine, or nothing here has the module.
         """
         bundled = request.program.bundled
         if request.python:
@@ -89,6 +90,8 @@ class LocalSite:
             python=python.program,
             agent=python.agent,
         )
+        if request.program.module and (self._user or _has_torch()):  # else what is to be installed first may bring it
+            refuse_missing(request.program.module, request.program.root, places.python)
         facts = with_shared_gpus(machine_facts, gpus)
         port = machine.free_port(facts[0].address)
         plan = make_plan(folder.name, request, facts, places, port, resumes=resumes)
@@ -107,8 +110,11 @@ class LocalSite:
         Raises:
             RingmasterError: torch can't be installed or is missing, or doesn't see the planned GPUs.
         """
+        had_torch = _has_torch()
         if self._user is None:
             _install_torch()
+        if plan.module and plan.code_root and not (had_torch or self._user):
+            refuse_missing(plan.module, Path(plan.code_root), Path(plan.nodes[0].argv[-RANK_WORDS]))
         if not plan.bundled:  # the bundled trainer checks this itself, without another import of torch
             refuse_unseen_gpus(plan, self._user.program if self._user else Path(sys.executable))
         return False
@@ -159,12 +165,16 @@ class LocalJob:
         """Do nothing: nothing of the job is anywhere else."""
 
 
+def _has_torch() -> bool:
+    return util.find_spec("torch") is not None
+
+
 def _install_torch() -> None:
     if Path(sys.prefix) == _VENV:
         code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
         if code != 0:
             raise RingmasterError("PyTorch could not be installed, see above", exit_code=ExitCode.NOT_STARTED)
-    elif util.find_spec("torch") is None:
+    elif not _has_torch():
         raise RingmasterError(
             f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
             exit_code=ExitCode.NOT_STARTED,

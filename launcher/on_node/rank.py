@@ -12,7 +12,7 @@ The environment names the program, as shell words, because torchrun rewrites `$$
   Only the program gets them: torchrun must not import the user's logging.py
 - RINGMASTER_LOCAL_RANK_FLAG: `--local-rank` or `--local_rank` for launch-style scripts, else empty
 - RINGMASTER_OWN_PORT: a port for a program that may start processes of its own: they meet there, because the store at
-  torchrun's port knows only torchrun's ranks
+  torchrun's port knows only torchrun's ranks; SIGINT is handed on to these processes too
 - RINGMASTER_SECRETS: a file of `KEY=value` lines for the program's environment; in what it prints, values are masked
 - RINGMASTER_CHECK_GPUS: 1 refuses to start it if there are fewer GPUs than RINGMASTER_GPUS, or if their driver is too
   old for RINGMASTER_CUDA

@@ -86,6 +86,15 @@ def test_a_second_call_does_nothing(place: Path) -> None:
     assert imports(place, "idna")
 
 
+def test_through_a_link_it_is_the_same_checkout(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(place)
+    done = install(tmp_path / "link", PWD=str(tmp_path / "link"))
+    assert (done.returncode, done.stdout) == (0, ""), "nothing was made anew"
+    line = 'cd "$0" && requirements/install.sh control'
+    done = subprocess.run(["sh", "-c", line, tmp_path / "link"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_the_exit_function_is_put_in_place_and_replaced_by_a_changed_one(place: Path) -> None:
     count = [place / ".venv/bin/python", "-c", "import atexit; print(atexit._ncallbacks())"]
     assert subprocess.run(count, capture_output=True, text=True).stdout == "1\n"

@@ -27,7 +27,7 @@ _JUNK = frozenset(
 
 
 def list_code(root: Path, program: Path | None, *, secrets: Path | None = None) -> FileTree:
-    """List what travels of the code below `root`: what git doesn't ignore, or without git all but junk; and what is run.
+    """List what travels of the code below `root`: what git doesn't ignore (without git all but junk), and what is run.
 
     Args:
         program: the file that is run, if it is below `root`.

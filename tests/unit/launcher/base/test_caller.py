@@ -34,17 +34,18 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def said(*command: str | Path, cwd: Path, **environment: str) -> Path:
-    clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+def said(*command: str | Path, cwd: Path, shells: str | None = None) -> Path:
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment |= {} if shells is None else {"PWD": shells}
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())
 
 
-def in_shell(folder: Path, line: str, **environment: str) -> Path:
+def in_shell(folder: Path, line: str) -> Path:
     """What `line` says in a shell that went to a folder, as a user's did."""
-    return said("sh", "-c", f"cd {shlex.quote(str(folder))} && {line}", cwd=Path("/"), **environment)
+    return said("sh", "-c", f"cd {shlex.quote(str(folder))} && {line}", cwd=Path("/"), shells="/")
 
 
 def make(checkout: Path, word: str = "-C") -> str:
@@ -53,20 +54,22 @@ def make(checkout: Path, word: str = "-C") -> str:
 
 @pytest.mark.parametrize("word", ["-C", "--directory", "-sC"])
 def test_from_a_project_it_is_the_project(checkout: Path, project: Path, word: str) -> None:
-    assert in_shell(project, make(checkout, word), PWD="/") == project
-    assert in_shell(project, f"exec {make(checkout, word)}", PWD="/") == project
+    assert in_shell(project, make(checkout, word)) == project
+    assert in_shell(project, f"exec {make(checkout, word)}") == project
 
 
 def test_a_project_behind_a_link_keeps_its_name(checkout: Path, project: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(project)
     (tmp_path / "linked checkout").symlink_to(checkout)
-    assert in_shell(tmp_path / "link", make(tmp_path / "linked checkout"), PWD="/") == tmp_path / "link"
+    assert in_shell(tmp_path / "link", make(tmp_path / "linked checkout")) == tmp_path / "link"
 
 
 def test_in_the_checkout_it_is_the_checkout(checkout: Path, project: Path) -> None:
-    assert in_shell(checkout, "make -s show", PWD="/") == checkout
-    assert in_shell(checkout, "make -s -C . show", PWD="/") == checkout
-    assert said("make", "-s", "show", cwd=checkout, PWD=str(project)) == checkout, "a PWD that nobody kept up to date"
+    assert in_shell(checkout, "make -s show") == checkout
+    assert in_shell(checkout, "make -s -C . show") == checkout
+    assert said("make", "-s", "show", cwd=checkout, shells=str(project)) == checkout, (
+        "a PWD that nobody kept up to date"
+    )
     assert said("make", "-s", "show", cwd=checkout) == checkout
 
 
@@ -75,21 +78,21 @@ def test_another_makefiles_recipe_is_in_its_own_folder(checkout: Path, project: 
     again = f"$(MAKE) -s -C {shlex.quote(str(checkout))} show"
     (project / "Makefile").write_text(f"plain:\n\t@{again}\nbelow:\n\t@cd sub && {again}\n")
     outer = f"make -s -C {shlex.quote(str(project))}"
-    assert in_shell(tmp_path, f"{outer} plain", PWD="/") == project
-    assert in_shell(tmp_path, f"{outer} below", PWD="/") == project / "sub"
+    assert in_shell(tmp_path, f"{outer} plain") == project
+    assert in_shell(tmp_path, f"{outer} below") == project / "sub"
 
 
 def test_without_pwd_it_is_the_folder_of_whoever_started_make(checkout: Path, project: Path) -> None:
-    assert in_shell(project, f"env -u PWD {make(checkout)}; true", PWD="/") == project
+    assert in_shell(project, f"env -u PWD {make(checkout)}; true") == project
 
 
 def test_a_pwd_that_is_no_folder_does_not_count(checkout: Path, project: Path) -> None:
     for pwd in (str(project / "gone"), "relative", ""):
-        assert said("make", "-s", "-C", checkout, "show", cwd=checkout, PWD=pwd) in (checkout, Path.cwd())
+        assert said("make", "-s", "-C", checkout, "show", cwd=checkout, shells=pwd) in (checkout, Path.cwd())
 
 
 def test_fab_itself_is_called_from_its_working_folder(checkout: Path, project: Path) -> None:
-    assert said(sys.executable, checkout / "show.py", cwd=project, PWD="/") == project
+    assert said(sys.executable, checkout / "show.py", cwd=project) == project
 
 
 class TestPath:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.commands import image, provision
@@ -211,3 +212,14 @@ class TestATorchOfTheUsersChoice:
         with pytest.raises(RingmasterError, match=message):
             image.run(ImageOptions(inventory=hosts, **options))
         assert not Path(hosts).with_name("image.yml").exists()
+
+
+def test_relative_requirements_are_in_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "folder", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.txt").write_text("einops\n")
+    for name in ("mine.txt", "~/mine.txt"):
+        wanted = image.wanted_image(image.ImageOptions(requirements=name))
+        assert (wanted.requirements, wanted.requirements_path) == (b"einops\n", str(tmp_path / "mine.txt"))
+    with pytest.raises(RingmasterError, match=f"No such file or directory in {tmp_path}"):
+        image.wanted_image(image.ImageOptions(requirements="pyproject.toml"))

@@ -77,7 +77,7 @@ class Follower:
         self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.script is None)
         self._events = EventIntake(self._inbox, self._shutdown, display)
         self._presence = Presence(self._nodes, runtime, display.note)
-        self._silence = Silence(self._nodes, display.note, applies=plan.script is not None and not plan.own_processes)
+        self._silence = Silence(self._nodes, display.note, applies=plan.script is not None and not plan.own_meeting)
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Outcome:

@@ -114,7 +114,8 @@ def test_unequal_gpu_counts_are_refused_where_ranks_are_counted_by_them() -> Non
 def test_one_machines_script_on_two_nodes_is_never_silent() -> None:
     style = SpawnStyle(starts=True, alone=True)
     assert any("each for itself" in note for note in plan_for(two(), asked(style=style)).notes)
-    assert any("a job of one node" in note for note in plan_for(two()[:1], asked(style=style)).notes)
+    for ranks in (None, 2):
+        assert any("a job of one node" in note for note in plan_for(two()[:1], asked(style=style, ranks=ranks)).notes)
 
 
 def test_more_ranks_are_as_the_user_says_with_a_warning() -> None:

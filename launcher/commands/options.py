@@ -111,9 +111,8 @@ def parse_launch_style(text: str) -> str:
 
 def _placeholders(options: TrainOptions, from_job: Earlier | None, program: Program) -> bool:
     """Return whether placeholders are filled in: those of a resumed job's arguments as they were there."""
-    if from_job and not options.args and not options.placeholders:
-        return from_job.placeholders
-    wanted = switch("PLACEHOLDERS", options.placeholders)
+    as_before = from_job is not None and not options.args and not options.placeholders
+    wanted = from_job.placeholders if from_job and as_before else switch("PLACEHOLDERS", options.placeholders)
     if wanted and program.bundled:
         raise RingmasterError(
             "PLACEHOLDERS=1: it is for a program of yours; the bundled trainer takes its place in the job by itself"

@@ -76,7 +76,7 @@ class Follower:
         self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.bundled)
         self._events = EventIntake(self._inbox, self._shutdown, display)
         self._presence = Presence(self._nodes, runtime, display.note)
-        self._silence = Silence(self._nodes, display.note, applies=not plan.bundled and not plan.own_processes)
+        self._silence = Silence(self._nodes, display.note, applies=not plan.bundled and not plan.own_meeting)
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Outcome:

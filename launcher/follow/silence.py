@@ -33,7 +33,7 @@ class Silence:
     def __init__(self, nodes: Sequence[NodeState], note: Callable[[str], None], *, applies: bool) -> None:
         """Args:
         nodes: the list that the follower fills once the nodes have started.
-        applies: the program is the user's, and was not started as one that starts its own processes.
+        applies: the program is the user's, and was not started as one whose processes meet by themselves.
         """
         self._nodes = nodes
         self._note = note

@@ -60,7 +60,7 @@ def _own_variables(job: Job, fact: NodeFacts) -> dict[str, str]:
         "RINGMASTER_GPUS": "0" if job.backend_chosen and job.backend == GLOO else str(len(fact.gpus)),
         **_program_words(program, places),
     }
-    if job.own_processes:
+    if job.own_meeting:
         variables[OWN_PORT] = str(job.own_port)
     if job.resumes:
         variables["RINGMASTER_RESUME"] = "1"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job.container import ContainerFacts
+from launcher.job.placeholders import names_in
 from launcher.job.request import Request
 from launcher.job.spawn_start import Meeting
 
@@ -70,6 +71,14 @@ class Job:
         """Whether torchrun starts the program once per node, and the program may start processes itself."""
         program, ranks = self.request.program, self.request.ranks
         return not program.bundled and (ranks == 1 or (ranks is None and program.spawn is not None))
+
+    @property
+    def own_meeting(self) -> bool:
+        """Whether the program's processes meet at the port for their own use, not at torchrun's."""
+        request = self.request
+        return self.own_processes or (
+            request.placeholders and bool(names_in(request.program.arguments) & {"port", "init_method"})
+        )
 
     @property
     def own_port(self) -> int:

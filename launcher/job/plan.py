@@ -84,8 +84,8 @@ class Plan:
         return self.script is None and self.module is None
 
     @property
-    def own_processes(self) -> bool:
-        """Whether the user's program runs once per node and may start its own processes."""
+    def own_meeting(self) -> bool:
+        """Whether the program's processes meet at a port of their own, as those do that it starts itself."""
         return OWN_PORT in self.nodes[0].environment
 
     def as_json(self) -> dict[str, Any]:

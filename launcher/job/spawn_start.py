@@ -142,14 +142,14 @@ def notes(style: SpawnStyle, arguments: Sequence[str], meeting: Meeting, ranks: 
     """
     if ranks is not None and ranks > 1:
         yield (
-            f"RANKS={ranks} with a spawn-style script: each of a node's {ranks} processes starts its own "
-            f"(up to {ranks} x {ranks}); without RANKS it is started once per node"
+            f"RANKS={ranks} with a spawn-style script: each of a node's {ranks} processes starts its own, "
+            f"{ranks} x {ranks} if it starts {ranks}; without RANKS it is started once per node"
         )
-        return
-    filled = " ".join(options(style, arguments, meeting, "<node>"))
-    told = style.url and given(style.url, arguments)
-    how = f" with {filled}" if filled else "" if told else "; its processes can meet at MASTER_ADDR:MASTER_PORT"
-    yield f"spawn-style script: started once per node{how} (LAUNCH_STYLE=0 prevents it)"
+    else:
+        filled = " ".join(options(style, arguments, meeting, "<node>"))
+        told = style.url and given(style.url, arguments)
+        how = f" with {filled}" if filled else "" if told else "; its processes can meet at MASTER_ADDR:MASTER_PORT"
+        yield f"spawn-style script: started once per node{how} (LAUNCH_STYLE=0 prevents it)"
     if style.alone and meeting.nodes > 1:
         yield (
             f"as far as its source tells, the script is made for one machine: the {meeting.nodes} nodes would not "

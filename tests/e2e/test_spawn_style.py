@@ -55,7 +55,18 @@ def work(place, address):
 if __name__ == "__main__":
     mp.spawn(work, (f"tcp://127.0.0.1:{os.environ['MASTER_PORT']}",), nprocs=2)
 """
-SHOWS = "import json, sys\nprint(json.dumps(sys.argv[1:]), flush=True)\n"
+# It knows torchrun's variables too, so nothing tells that it is to be started otherwise.
+BY_ARGUMENTS = """
+import json, os, sys
+import torch, torch.distributed as dist
+assert "RANK" in os.environ
+rank, nodes, address = sys.argv[1:4]
+dist.init_process_group("gloo", init_method=address, rank=int(rank), world_size=int(nodes))
+total = torch.tensor([float(rank) + 1])
+dist.all_reduce(total)
+print(json.dumps([total.item(), *sys.argv[1:]]), flush=True)
+dist.destroy_process_group()
+"""
 
 
 def test_it_is_started_once_per_node_without_being_told(train: Trainer, script: Script) -> None:
@@ -76,16 +87,17 @@ def test_one_number_for_all_nodes_is_refused_before_anything_starts(train: Train
 
 
 def test_placeholders_are_filled_in_on_each_node(train: Trainer, script: Script) -> None:
-    words = '--rank {node_rank} --at={init_method} {RUN_DIR}/x \'{"a": {"b": "${c}"}}\' {{epoch}}'
-    dry = train(SCRIPT=script(SHOWS), ARGS=words, PLACEHOLDERS=1, DRY_RUN=1)
-    assert "--rank 0" in dry.output and "--rank 1" in dry.output
-    job = train(SCRIPT=script(SHOWS), ARGS=words, PLACEHOLDERS=1)
+    path = script(BY_ARGUMENTS)
+    words = '{node_rank} {nodes} {init_method} --out={RUN_DIR}/x \'{"a": {"b": "${c}"}}\' {{epoch}}'
+    dry = train(SCRIPT=path, ARGS=words, PLACEHOLDERS=1, DRY_RUN=1)
+    assert "'0 2 tcp://" in dry.output and "'1 2 tcp://" in dry.output
+    job = train(SCRIPT=path, ARGS=words, PLACEHOLDERS=1)
     assert job.exit_code == 0, job.output
-    at = f"--at=tcp://127.0.0.1:{job.plan['port'] + 1}"
+    at = f"tcp://127.0.0.1:{job.plan['port'] + 1}"
     for number, label in enumerate(("node1:0", "node2:1")):
         said = json.loads(job.lines_of(label)[0])
-        assert said == ["--rank", str(number), at, f"{job.folder}/x", '{"a": {"b": "${c}"}}', "{epoch}"]
-    assert (job.plan["arguments"][1], job.plan["placeholders"]) == ("{node_rank}", True), "as RESUME finds them"
+        assert said == [3.0, str(number), "2", at, f"--out={job.folder}/x", '{"a": {"b": "${c}"}}', "{epoch}"]
+    assert (job.plan["arguments"][0], job.plan["placeholders"]) == ("{node_rank}", True), "as RESUME finds them"
 
 
 def test_one_interrupt_ends_them_all_without_force(train: Trainer, script: Script) -> None:

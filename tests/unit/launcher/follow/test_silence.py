@@ -118,8 +118,8 @@ def test_a_plan_knows_whether_its_program_may_start_its_own() -> None:
     def own(ranks: int | None = None, spawn: SpawnStyle | None = None) -> bool:
         script = Program(arguments=(), root=PLACES.code, script=PLACES.code / "x.py", spawn=spawn)
         plan: Plan = plan_for(facts(1), Request(program=script, ranks=ranks))
-        return plan.own_processes
+        return plan.own_meeting
 
     assert (own(), own(ranks=1), own(ranks=2)) == (False, True, False)
     assert (own(spawn=SpawnStyle()), own(ranks=2, spawn=SpawnStyle())) == (True, False)
-    assert not plan_for(facts(1)).own_processes, "the trainer"
+    assert not plan_for(facts(1)).own_meeting, "the trainer"

@@ -47,7 +47,7 @@ def test_each_node_is_given_what_the_user_left_open() -> None:
         for note in plan.notes
     )
     assert (plan.arguments, plan.launch_style, plan.ranks) == (("--lr", "0.1"), "spawn", None)
-    assert plan.own_processes
+    assert plan.own_meeting
 
 
 def test_what_the_user_gives_wins() -> None:
@@ -114,14 +114,15 @@ def test_unequal_gpu_counts_are_refused_where_ranks_are_counted_by_them() -> Non
 def test_one_machines_script_on_two_nodes_is_never_silent() -> None:
     style = SpawnStyle(starts=True, alone=True)
     assert any("each for itself" in note for note in plan_for(two(), asked(style=style)).notes)
-    assert any("a job of one node" in note for note in plan_for(two()[:1], asked(style=style)).notes)
+    for ranks in (None, 2):
+        assert any("a job of one node" in note for note in plan_for(two()[:1], asked(style=style, ranks=ranks)).notes)
 
 
 def test_more_ranks_are_as_the_user_says_with_a_warning() -> None:
     plan = plan_for(two(), asked(ranks=3))
     assert (plan.world_size, words(plan.nodes[0])) == (6, [])
     assert any("RANKS=3 with a spawn-style script" in note for note in plan.notes)
-    assert not plan.own_processes
+    assert not plan.own_meeting
     assert not any("started once per node with" in note for note in plan.notes)
 
 
@@ -138,6 +139,14 @@ def test_placeholders_differ_by_node() -> None:
         ]
     assert plan.arguments == arguments
     assert Plan.from_json(json.loads(json.dumps(plan.as_json()))).placeholders
+
+
+@pytest.mark.parametrize(("word", "own"), [("{init_method}", True), ("--port={port}", True), ("{head}", False)])
+def test_a_program_that_is_told_a_port_of_its_own_meets_there(word: str, own: bool) -> None:
+    """Under torchrun's variables torch would wait at any address for torchrun's store."""
+    for placeholders in (True, False):
+        plan = plan_for(two(), asked(word, style=None, placeholders=placeholders))
+        assert ("RINGMASTER_OWN_PORT" in plan.nodes[1].environment) == (own and placeholders)
 
 
 def test_without_placeholders_every_byte_is_kept() -> None:

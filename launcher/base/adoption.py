@@ -49,7 +49,7 @@ def below(us: int, session: int, seats: Mapping[int, Seat], spared: Collection[t
     found, waiting = set[int](), [us]
     while waiting:
         for pid in children.get(waiting.pop(), ()):
-            if (pid, seats[pid].start) in spared:
+            if pid == us or (pid, seats[pid].start) in spared:  # a table read while processes come and go may be odd
                 continue
             waiting.append(pid)
             if seats[pid].session != session:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -65,6 +65,15 @@ def signal_labelled(pid: int, signum: int, label: str, *, group: bool = False) -
             signal.pidfd_send_signal(held, signum)
         else:
             os.kill(pid, signum)
+
+
+def kill_sessions(leaders: Collection[int], label: str) -> None:
+    """Kill all processes with `label` in the sessions of these leaders, whatever group they are in (Linux only)."""
+    if sys.platform == "linux":
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            place = seat(pid)
+            if place is not None and place.session in leaders:
+                signal_labelled(pid, signal.SIGKILL, label)
 
 
 @contextmanager

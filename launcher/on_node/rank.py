@@ -403,6 +403,10 @@ def _in_a_child(look: Callable[[], tuple[int, int, str]]) -> tuple[int, int, str
 
 def _prepare_child() -> None:
     die_with_parent()
+    if sys.platform == "linux":
+        # Whoever ends a rank signals our group (torchrun does, twice), and we hand it on: once. Like a program that a
+        # shell starts, ours leads a group of its own. Elsewhere a group is all that finds its helpers (`base/sweep`).
+        os.setpgid(0, 0)
     # If memory runs out, the kernel ends this process before torchrun, whose end would tell less about the cause.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(_FIRST_TO_GO)
@@ -525,7 +529,7 @@ class SignalDesk:
     def _forward(self, signum: int, _frame: object) -> None:
         now, code = time.time(), self._child.poll()
         self.hurried = self.hurried or signum in _ENDING
-        # Whoever ends a job tells everybody: the launcher the ranks and their agent, the agent, twice, its ranks.
+        # Whoever ends a job tells everybody: the launcher its ranks and their agent, the agent, twice, its ranks.
         if signum == signal.SIGTERM and signum in self._handed_on:
             return
         self._handed_on.add(signum)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from launcher.base.adoption import seat
+from launcher.base.adoption import seat, seats
 
 _PATIENCE_S = 10.0
 """On a busy machine, a killed process that held much memory takes a while to disappear."""
@@ -70,9 +70,8 @@ def signal_labelled(pid: int, signum: int, label: str, *, group: bool = False) -
 def kill_sessions(leaders: Collection[int], label: str) -> None:
     """Kill all processes with `label` in the sessions of these leaders, whatever group they are in (Linux only)."""
     if sys.platform == "linux":
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            place = seat(pid)
-            if place is not None and place.session in leaders:
+        for pid, place in seats().items():
+            if place.session in leaders:
                 signal_labelled(pid, signal.SIGKILL, label)
 
 

@@ -36,7 +36,7 @@ def seat(pid: int) -> Seat | None:
         return None
 
 
-def below(us: int, session: int, seats: Mapping[int, Seat], spared: Collection[tuple[int, str]]) -> set[int]:
+def below(us: int, session: int, table: Mapping[int, Seat], spared: Collection[tuple[int, str]]) -> set[int]:
     """Return the processes below `us` that are in another session, without the `spared` ones and what is below them.
 
     Args:
@@ -44,15 +44,15 @@ def below(us: int, session: int, seats: Mapping[int, Seat], spared: Collection[t
         spared: number and start of each.
     """
     children: dict[int, list[int]] = {}
-    for pid, each in seats.items():
+    for pid, each in table.items():
         children.setdefault(each.parent, []).append(pid)
     found, waiting = set[int](), [us]
     while waiting:
         for pid in children.get(waiting.pop(), ()):
-            if (pid, seats[pid].start) in spared:
+            if pid == us or (pid, table[pid].start) in spared:  # a table read while processes come and go may be odd
                 continue
             waiting.append(pid)
-            if seats[pid].session != session:
+            if table[pid].session != session:
                 found.add(pid)
     return found
 
@@ -66,8 +66,7 @@ class Adoption:
     def open(self) -> None:
         """Begin; who is our child already is nobody's orphan."""
         if sys.platform == "linux":
-            seats = _seats()
-            self._spared = frozenset((pid, each.start) for pid, each in seats.items() if each.parent == os.getpid())
+            self._spared = frozenset((pid, each.start) for pid, each in seats().items() if each.parent == os.getpid())
             _adopt(True)
 
     def close(self) -> None:
@@ -78,9 +77,9 @@ class Adoption:
     def descendants(self) -> Iterator[int]:
         """Yield those that still run."""
         if sys.platform == "linux":
-            seats = _seats()
-            found = below(os.getpid(), os.getsid(0), seats, self._spared)
-            yield from (pid for pid in found if seats[pid].state != "Z")
+            table = seats()
+            found = below(os.getpid(), os.getsid(0), table, self._spared)
+            yield from (pid for pid in found if table[pid].state != "Z")
 
     def bury(self, own: Collection[int]) -> None:
         """Take note of adopted children that have ended, or they would stay in the kernel's table.
@@ -100,7 +99,8 @@ class Adoption:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def _seats() -> dict[int, Seat]:
+def seats() -> dict[int, Seat]:
+    """Return the place of every process of the machine."""
     numbers = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return {pid: place for pid in numbers if (place := seat(pid))}
 

@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from launcher.base.adoption import seat
+from launcher.base.adoption import seat, seats
 
 _PATIENCE_S = 10.0
 """On a busy machine, a killed process that held much memory takes a while to disappear."""
@@ -65,6 +65,14 @@ def signal_labelled(pid: int, signum: int, label: str, *, group: bool = False) -
             signal.pidfd_send_signal(held, signum)
         else:
             os.kill(pid, signum)
+
+
+def kill_sessions(leaders: Collection[int], label: str) -> None:
+    """Kill all processes with `label` in the sessions of these leaders, whatever group they are in (Linux only)."""
+    if sys.platform == "linux":
+        for pid, place in seats().items():
+            if place.session in leaders:
+                signal_labelled(pid, signal.SIGKILL, label)
 
 
 @contextmanager

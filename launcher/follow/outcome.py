@@ -119,7 +119,7 @@ def _unknown(reason: str) -> Outcome:
 
 
 def _code_of_told(told: ToldToGo) -> ExitCode | SignalExit:
-    """Return the code for a node that was told to go: 143 also where that was by SIGINT, which was no Ctrl-C of ours."""
+    """Return the code for a node that was told to go: 143 also after SIGINT, for that was no Ctrl-C of ours."""
     signum = getattr(signal, told.signal, signal.SIGTERM)
     return ExitCode.TERMINATED if signum == signal.SIGINT else SignalExit(signum)
 

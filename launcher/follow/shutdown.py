@@ -105,7 +105,7 @@ class Shutdown:
             if not catching(each):
                 each.node.kill()
         catch = "catches" if len(names) == 1 else "catch"
-        self._note(f"waiting up to {_CATCHING_S:.0f} s for {', '.join(names)}, which {catch} SIGTERM; Ctrl-C: kill now")
+        self._note(f"waiting up to {_CATCHING_S:.0f} s for {', '.join(names)}, which {catch} SIGTERM")
         self._await_catching(time.monotonic() + _CATCHING_S - _TERM_S)
 
     def _await_catching(self, until: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from launcher.base.adoption import Adoption
-from launcher.base.sweep import signal_labelled, sweep
+from launcher.base.sweep import kill_sessions, signal_labelled, sweep
 from launcher.follow.runtime import NotStartedError
 from launcher.job.plan import NodePlan
 from launcher.local.machine import holds_connection
@@ -85,8 +85,10 @@ class ProcessNode:
     def kill(self) -> None:
         """End the agent, its ranks and their helpers at once; what ranks that ended have left, `sweep` finds."""
         # Every rank's parent leads a session of its own (torchrun starts it so), which its data workers share.
-        for leader in (self._process.pid, *self.ranks.values()):
+        leaders = (self._process.pid, *self.ranks.values())
+        for leader in leaders:
             signal_labelled(leader, signal.SIGKILL, self._label, group=True)
+        kill_sessions(leaders, self._label)
 
 
 class ProcessRuntime:

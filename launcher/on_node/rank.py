@@ -79,7 +79,7 @@ _ABORT_STARTS = (b"Fatal Python error", b"terminate called")
 _AFTERMATH_SECONDS = 5.0
 """An abort this soon after a traceback is most likely its consequence: the trouble began with the traceback."""
 _LAST_WORDS_SECONDS = 0.5
-"""After the end of a program that failed, or was asked to end: so long its output is read, whoever else holds it open."""
+"""After the end of a program that failed, or was asked to end: so long others that print are heard."""
 _LINGER_SECONDS, _SILENT_SECONDS = 60.0, 10.0
 """After a good end: how long we wait for processes that it started and that still print, and how long in silence."""
 _LINGER_SAID_SECONDS = 3.0
@@ -171,8 +171,8 @@ class _Row:
 class LineSplitter:
     """Splits a byte stream into lines; of lines that are drawn over (progress bars), it keeps what a person needs.
 
-    A text that another one replaces, by `\\r` or because the cursor went up to it, is kept if their words differ. Else it
-    is a bar that is drawn again, with other figures: one state a second is kept, and always the last.
+    A text that another one replaces, by `\\r` or because the cursor went up to it, is kept if their words differ. Else
+    it is a bar that is drawn again, with other figures: one state a second is kept, and always the last.
     """
 
     def __init__(self, mask: Masker | None = None) -> None:
@@ -410,6 +410,10 @@ def _in_a_child(look: Callable[[], tuple[int, int, str]]) -> tuple[int, int, str
 
 def _prepare_child() -> None:
     die_with_parent()
+    if sys.platform == "linux":
+        # Whoever ends a rank signals our group (torchrun does, twice), and we hand it on: once. Like a program that a
+        # shell starts, ours leads a group of its own. Elsewhere a group is all that finds its helpers (`base/sweep`).
+        os.setpgid(0, 0)
     # If memory runs out, the kernel ends this process before torchrun, whose end would tell less about the cause.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(_FIRST_TO_GO)
@@ -435,7 +439,7 @@ def _signal_name(signum: int) -> str:
 
 
 class Lingering:
-    """How long the output of a program that has ended is still read: what it started may hold it open for ever. Pure."""
+    """How long the output of a program that has ended is read: what it started may hold it open for ever. Pure."""
 
     def __init__(self, *, patient: bool, now: float) -> None:
         """Args:
@@ -534,7 +538,7 @@ class SignalDesk:
     def _forward(self, signum: int, _frame: object) -> None:
         now, code = time.time(), self._child.poll()
         self.hurried = self.hurried or signum in _ENDING
-        # Whoever ends a job tells everybody: the launcher the ranks and their agent, the agent, twice, its ranks.
+        # Whoever ends a job tells everybody: the launcher its ranks and their agent, the agent, twice, its ranks.
         if signum == signal.SIGTERM and signum in self._handed_on:
             return
         self._handed_on.add(signum)

@@ -65,7 +65,7 @@ class TestAfterAFailure:
 
         shown: list[str] = []
         outcome, screen = follow_with(tmp_path, runtime, self.fail(runtime, catches=True), noted=shown, each=saved)
-        assert "waiting up to 30 s for node1:0, which catches SIGTERM; Ctrl-C: kill now" in screen.notes
+        assert "waiting up to 30 s for node1:0, which catches SIGTERM" in screen.notes
         assert runtime.nodes[0].code == 0, "it ended by itself"
         assert (outcome.state, outcome.failure and outcome.failure.node) == ("failed", "node2")
 

@@ -26,6 +26,7 @@ from launcher.image.record import image_of, place
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, inherit
 from launcher.job.folder import RUNS, Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
+from launcher.job.held import held
 from launcher.job.plan import Plan
 from launcher.job.request import Request, choose_nodes
 from trainer.config import run_config as trainer_config
@@ -68,13 +69,14 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
         plan, folder = _equipped(options, request, site, source, plan, folder)
         site.prepare(plan)
         plan, folder = _created(options, request, site, source, plan, folder, _again(options, inventory, from_job))
-        try:
-            site.place(plan, folder, request)
-        except BaseException:
-            discard(folder)
-            raise
-        timings.mark("folders made, code placed")
-        return _carry_out(plan, folder, site, started_at, detach=detach)
+        with held(folder):
+            try:
+                site.place(plan, folder, request)
+            except BaseException:
+                discard(folder)
+                raise
+            timings.mark("folders made, code placed")
+            return _carry_out(plan, folder, site, started_at, detach=detach)
 
 
 def _fitting(options: TrainOptions, request: Request, hosts: Sequence[Host], *, detach: bool) -> Request:

@@ -18,7 +18,7 @@ RUNS = ROOT / "runs"
 
 _LATEST = "latest"
 
-OURS = frozenset({"plan.json", "job.toml", "summary.json", "report.html", "logs", "nodes"})
+OURS = frozenset({"plan.json", "job.toml", ".launcher", "summary.json", "report.html", "logs", "nodes"})
 """Names in a job's folder that are the launcher's: nothing that the job itself writes gets one of them."""
 
 
@@ -41,6 +41,11 @@ class JobFolder:
     def plan(self) -> Path:
         """What was launched."""
         return self.path / "plan.json"
+
+    @property
+    def launcher(self) -> Path:
+        """What the launcher holds that follows the job (`launcher.job.held`)."""
+        return self.path / ".launcher"
 
     @property
     def job_file(self) -> Path:

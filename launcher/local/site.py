@@ -17,10 +17,10 @@ from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
 from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import GLOO, Places, Plan, make_plan
 from launcher.job.request import Request
-from launcher.local import interpreter, machine
+from launcher.local import machine
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
-from launcher.local.interpreter import Interpreter
+from launcher.local.python import Interpreter, our_python, users_python
 from launcher.local.runtime import ProcessRuntime
 
 _VENV = ROOT / ".venv"
@@ -37,7 +37,7 @@ class LocalSite:
     @property
     def versions(self) -> str:
         """The versions of Python, torch and torchvision here; of the user's own, also where it is."""
-        user, python = self._user, self._user or interpreter.ours(os.environ)
+        user, python = self._user, self._user or our_python(os.environ)
         return f"{python.versions}" + (f" ({user.program})" if user else "")
 
     def newest(self, job: Earlier) -> Checkpoint:
@@ -58,8 +58,8 @@ class LocalSite:
         """
         bundled = request.program.script is None
         if request.python:
-            self._user = self._user or interpreter.users(request.python, os.environ, bundled=bundled)
-        python = self._user or interpreter.ours(os.environ)
+            self._user = self._user or users_python(request.python, os.environ, bundled=bundled)
+        python = self._user or our_python(os.environ)
         machine_facts = gather(self._hosts)
         refuse_unknown_interfaces(machine_facts, request)
         settings = machine_facts[0].settings

@@ -56,7 +56,7 @@ class Interpreter:
         return ", ".join([f"Python {self.packages['python']}", *named])
 
 
-def ours(inherited: Mapping[str, str]) -> Interpreter:
+def our_python(inherited: Mapping[str, str]) -> Interpreter:
     """Return the launcher's own Python.
 
     Args:
@@ -75,7 +75,7 @@ def ours(inherited: Mapping[str, str]) -> Interpreter:
     )
 
 
-def users(program: Path, inherited: Mapping[str, str], *, bundled: bool) -> Interpreter:
+def users_python(program: Path, inherited: Mapping[str, str], *, bundled: bool) -> Interpreter:
     """Return the user's own Python, once it has said what it has; nothing is written into its environment.
 
     Its torchrun is started as a module: the script of that name may be absent, or begin with the path of a Python that

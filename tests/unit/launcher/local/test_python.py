@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.local import interpreter
+from launcher.local.python import activation, our_python, users_python
 
 
 def program(path: Path, text: str) -> Path:
@@ -33,14 +33,14 @@ def with_torch(environment: Path, version: str) -> None:
 
 
 def test_the_launchers_own_comes_first_on_path() -> None:
-    python = interpreter.ours({"PATH": f"/usr/bin:{Path(sys.executable).parent}:/bin"})
+    python = our_python({"PATH": f"/usr/bin:{Path(sys.executable).parent}:/bin"})
     assert python.environment["PATH"] == f"{Path(sys.executable).parent}:/usr/bin:/bin"
     assert python.versions.startswith(f"Python {sys.version.split()[0]}, torch ")
 
 
 def test_the_users_own_says_what_it_has(environment: Path) -> None:
     with_torch(environment, "2.9.1+cpu")
-    python = interpreter.users(environment / "bin" / "python", {"PATH": "/bin"}, bundled=False)
+    python = users_python(environment / "bin" / "python", {"PATH": "/bin"}, bundled=False)
     assert python.environment == {"PATH": f"{environment / 'bin'}:/bin", "VIRTUAL_ENV": str(environment)}
     assert python.versions == f"Python {sys.version.split()[0]}, torch 2.9.1+cpu, torchvision not installed"
     assert python.agent[0] == str(environment / "bin" / "python")
@@ -52,7 +52,7 @@ def test_it_may_print_something_when_it_starts(environment: Path) -> None:
     with_torch(environment, "2.9.1")
     (packages,) = environment.glob("lib/python3*/site-packages")
     (packages / "sitecustomize.py").write_text("print('{\"hello\": 1}')")
-    assert interpreter.users(environment / "bin" / "python", {}, bundled=False).packages["torch"] == "2.9.1"
+    assert users_python(environment / "bin" / "python", {}, bundled=False).packages["torch"] == "2.9.1"
 
 
 @pytest.mark.parametrize(
@@ -66,27 +66,27 @@ def test_it_may_print_something_when_it_starts(environment: Path) -> None:
 )
 def test_what_is_no_python_is_refused(script: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(RingmasterError, match=message) as raised:
-        interpreter.users(program(tmp_path / "python", script), {"PATH": "/usr/bin:/bin"}, bundled=False)
+        users_python(program(tmp_path / "python", script), {"PATH": "/usr/bin:/bin"}, bundled=False)
     assert raised.value.exit_code == ExitCode.NOT_STARTED
 
 
 def test_what_can_not_run_the_job_is_refused(environment: Path, tmp_path: Path) -> None:
     python = environment / "bin" / "python"
     with pytest.raises(RingmasterError, match="has no torch: install it there"):
-        interpreter.users(python, {}, bundled=False)
+        users_python(python, {}, bundled=False)
     with_torch(environment, "2.9.1")
     with pytest.raises(RingmasterError, match=r"has torch 2\.9\.1; the bundled trainer needs 2\.10"):
-        interpreter.users(python, {}, bundled=True)
+        users_python(python, {}, bundled=True)
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF")
     broken.chmod(0o755)
     with pytest.raises(RingmasterError, match="can't be started"):
-        interpreter.users(broken, {}, bundled=False)
+        users_python(broken, {}, bundled=False)
 
 
 def test_a_conda_environment_is_activated_as_one(tmp_path: Path) -> None:
     (tmp_path / "conda-meta").mkdir()
-    set_by_it = interpreter.activation(tmp_path / "bin", tmp_path, {})
+    set_by_it = activation(tmp_path / "bin", tmp_path, {})
     assert set_by_it["CONDA_PREFIX"] == str(tmp_path)
     assert "VIRTUAL_ENV" not in set_by_it
     assert set_by_it["PATH"].startswith(f"{tmp_path / 'bin'}:/")

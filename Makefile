@@ -40,6 +40,9 @@ rm-unknown := $(filter-out $(rm-variables) MAKEOVERRIDES,$(rm-typed))
 ifneq ($(rm-unknown),)
   $(error there is no variable '$(firstword $(rm-unknown))'; known: $(rm-variables))
 endif
+# Relative paths mean the folder that the user called from, which only the shell knows that started make -C
+# (launcher/base/caller.py).
+export RM_CALLER := $(if $(filter environment,$(firstword $(origin PWD))),$(value PWD))
 # Recipes find each as RM_<name>, which $(value) fills byte for byte. A variable that doesn't count is empty there.
 $(foreach name,$(rm-variables),$(eval export RM_$(name) = $(if $(filter $(name),$(rm-from-environment) $(rm-typed)),$$(value $(name)))))
 

@@ -101,7 +101,7 @@ class ClusterJob:
         """Whether the trainer could not save its last steps when it was stopped: that is no clean stop."""
         failure = outcome.failure
         of_a_rank = failure is not None and failure.rank is not None
-        return of_a_rank and self._plan.script is None and outcome.exit_code == ExitCode.CLUSTER
+        return of_a_rank and self._plan.bundled and outcome.exit_code == ExitCode.CLUSTER
 
     def _recorded(self) -> Outcome | None:
         """The end that another launcher saw, which has followed the job and removed its containers."""

@@ -23,6 +23,7 @@ from launcher.cluster.preflight.findings import Candidate, JobNeeds, Report
 from launcher.cluster.preflight.foreign_image import look_inside
 from launcher.cluster.preflight.gpus import JobOnNode, choose_gpus, promised_gpus
 from launcher.cluster.preflight.image import image_names
+from launcher.cluster.preflight.module import wanted_of_image
 from launcher.cluster.preflight.network import free_port
 from launcher.cluster.preflight.plan_input import container_user, to_node_facts
 from launcher.cluster.preflight.probe_answer import ProbeAnswer
@@ -40,8 +41,9 @@ from launcher.image.supply import Remedy, Supply
 from launcher.inventory.hosts import Host
 from launcher.job import container
 from launcher.job.checkpoint import Checkpoint
+from launcher.job.facts import NodeFacts, Places
 from launcher.job.folder import Earlier, JobFolder
-from launcher.job.plan import NodeFacts, Places, Plan, make_plan
+from launcher.job.plan import Plan, make_plan
 from launcher.job.request import Request
 from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.pool import on_all, open_all, revived
@@ -179,8 +181,9 @@ class ClusterSite:
             image=self._image,
             named=bool(self._hosts[0].settings.get("image")),
             trainer=trainer_hash(),
-            bundled=request.program.script is None,
+            bundled=request.program.bundled,
             requirements=find_requirements(request.program),
+            module=wanted_of_image(request.program),
             environment=request.environment,
             variables=request.variables,
         )
@@ -322,13 +325,13 @@ class ClusterSite:
         )
 
     def _list_files(self, request: Request) -> None:
-        for what, path in (("SCRIPT", request.program.script), ("DATA", request.data)):
+        for what, path in (("SCRIPT", request.program.file), ("DATA", request.data)):
             if path and any("\udc80" <= letter <= "\udcff" for letter in path.name):
                 raise RingmasterError(
                     f"{what}: {path}: its name is not UTF-8, so it can't be passed to a container; rename it"
                 )
-        if request.program.script is not None:
-            self._code = list_code(request.program.root, request.program.script, secrets=request.secrets)
+        if not request.program.bundled:
+            self._code = list_code(request.program.root, request.program.file, secrets=request.secrets)
         if request.data is not None:
             self._data = list_data(request.data, self._say)
 
@@ -344,7 +347,7 @@ class ClusterSite:
             data=container.DATA,
             own_data=own,
             checkpoints=container.RUN / "checkpoints",
-            code=container.IMAGE_ROOT if request.program.script is None else container.CODE,
+            code=container.IMAGE_ROOT if request.program.bundled else container.CODE,
             secrets=container.SECRETS if request.secrets else None,
             rank_program=rank_program,
             python=python,

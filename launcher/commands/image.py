@@ -3,8 +3,8 @@
 import re
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from launcher.base import caller
 from launcher.base.errors import RingmasterError
 from launcher.base.terminal import visible
 from launcher.commands import provision
@@ -72,12 +72,13 @@ def wanted_image(options: ImageOptions) -> Wanted:
     wanted = Wanted(base=options.base, cuda=options.cuda, torch=options.torch)
     if not options.requirements:
         return wanted
-    path = Path(options.requirements).expanduser()
+    path = caller.absolute(options.requirements)
     try:
         requirements = path.read_bytes()
     except OSError as error:
-        raise RingmasterError(f"REQUIREMENTS={options.requirements}: {error.strerror}") from error
-    return replace(wanted, requirements=requirements, requirements_path=str(path.absolute()))
+        where = caller.looked_in(options.requirements)
+        raise RingmasterError(f"REQUIREMENTS={options.requirements}: {error.strerror}{where}") from error
+    return replace(wanted, requirements=requirements, requirements_path=str(path))
 
 
 def _check_torch(version: str) -> None:

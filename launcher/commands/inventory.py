@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from launcher.base import caller
 from launcher.base.errors import RingmasterError
 from launcher.base.paths import ROOT
 from launcher.commands.asking import SSH, SUDO, VAULT, ask_password, parse_ask
@@ -98,8 +99,15 @@ def open_cluster(name: str, *, limit: str = "", ask: str = "", askable: Collecti
 
 
 def inventory_path(name: str) -> Path:
-    """Return the path that `open_inventory` reads."""
+    """Return the path that `open_inventory` reads.
+
+    Raises:
+        RingmasterError: the user named one that isn't there.
+    """
     if name:
-        return Path(name)
+        path = caller.path(name)
+        if not path.exists() and (where := caller.looked_in(name)):
+            raise RingmasterError(f"INVENTORY: {name}: no such inventory{where}; set INVENTORY=<file>")
+        return path
     hosts = ROOT / "inventory" / "hosts.yml"
     return hosts if hosts.exists() else ROOT / "inventory" / "local.yml"

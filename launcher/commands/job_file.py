@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from launcher.base import caller
 from launcher.base.errors import RingmasterError
 from launcher.commands.flags import flags_of
 from launcher.commands.options import TrainOptions
@@ -37,7 +38,7 @@ def with_job_file(options: TrainOptions) -> TrainOptions:
     """
     if not options.job:
         return options
-    path = Path(options.job).expanduser().absolute()
+    path = caller.absolute(options.job)
     given = _read(options.job, path)
     return replace(options, **{name: text for name, text in given.items() if not getattr(options, name)})
 
@@ -74,7 +75,7 @@ def _value(name: str, text: str) -> str:
     if name in _switches() and text in {"0", "1"}:
         return "true" if text == "1" else "false"
     is_path = name in _PATHS or (name in _PATHS_OR_NAMES and "/" in text)
-    return _string(str(Path(text).expanduser().absolute()) if is_path else text)
+    return _string(str(caller.absolute(text)) if is_path else text)
 
 
 def _string(text: str) -> str:
@@ -93,7 +94,8 @@ def _read(given: str, path: Path) -> dict[str, str]:
         content = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         way = f"; did you mean {given.rstrip('/')}/{NAME}?" if (path / NAME).is_file() else ""
-        raise RingmasterError(f"JOB={given}: can't be read ({error.strerror}){way}") from error
+        where = caller.looked_in(given)
+        raise RingmasterError(f"JOB={given}: can't be read ({error.strerror}{where}){way}") from error
     except ValueError as error:  # TOMLDecodeError names the line
         what = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"is not TOML: {error}"
         raise RingmasterError(f"JOB={given}: {what}") from error

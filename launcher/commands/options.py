@@ -6,11 +6,16 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.values import switch
+from launcher.commands.program_options import choose
 from launcher.inventory import rank_variables
-from launcher.job import program, rank_python
+from launcher.job import rank_python
+from launcher.job.environment import TUNABLE
 from launcher.job.folder import Earlier
-from launcher.job.plan import TUNABLE
+from launcher.job.launch_style import STYLES
+from launcher.job.placeholders import names_in
 from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import parse_secrets
@@ -26,6 +31,8 @@ class TrainOptions:
     gpus: str = ""
     ranks: str = ""
     script: str = ""
+    module: str = ""
+    code: str = ""
     args: str = ""
     data: str = ""
     name: str = ""
@@ -33,6 +40,7 @@ class TrainOptions:
     inventory: str = ""
     limit: str = ""
     launch_style: str = ""
+    placeholders: str = ""
     secrets: str = ""
     dry_run: str = ""
     detach: str = ""
@@ -49,32 +57,35 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
     Raises:
         RingmasterError: a value can't be right, or a file that it names can't be used.
     """
-    script, data = options.script, options.data
+    data = options.data
     arguments = split_arguments(options.args)
     variables = parse_variables(options.env)
     if from_job:
-        script = script or from_job.script or ""
         data = data or from_job.data or ""
         arguments = arguments or from_job.arguments
         variables = variables or dict(from_job.variables)
     secrets = _secrets(options.secrets) if options.secrets else None
-    copy = _existing(data, script) if data else None
+    style, another = options.launch_style, options.script or options.module
+    if from_job and not style and not another:
+        style = from_job.launch_style or "0"
+    style = parse_launch_style(style)
+    program = choose(options.script, options.module, options.code, from_job, arguments, style)
+    copy = _existing(data, bundled=program.bundled) if data else None
     if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
         raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
-    style = options.launch_style
-    if from_job and not style and not options.script:
-        style = "1" if from_job.launch_style else "0"
-    if style not in {"", "0", "1"}:
-        raise RingmasterError(f"LAUNCH_STYLE={style}: must be 1 (the script parses --local-rank) or 0")
     ranks = parse_ranks(options.ranks)
-    if from_job and not options.script:
+    if from_job and not another:
         ranks = ranks or from_job.ranks
+    nodes = parse_nodes(options.nodes)
+    if nodes is None and program.spawn and program.spawn.alone:
+        nodes = 1  # on each of two it would train for itself; the plan's notes say so
     return Request(
-        nodes=parse_nodes(options.nodes),
+        nodes=nodes,
         gpus=parse_gpus(options.gpus),
         ranks=ranks,
-        strategy="" if script else _strategy(arguments),
-        program=_program(script, arguments, style),
+        strategy=_strategy(arguments) if program.bundled else "",
+        program=program,
+        placeholders=_placeholders(options, from_job, program),
         data=copy,
         secrets=secrets,
         python=_python(options, from_job),
@@ -88,10 +99,32 @@ def _python(options: TrainOptions, from_job: Earlier | None) -> Path | None:
     return rank_python.locate(python) if python else None
 
 
-def _program(script: str, arguments: tuple[str, ...], launch_style: str) -> Program:
-    if not script:
-        return program.bundled(arguments)
-    return program.user_script(Path(script), arguments, launch_style=launch_style)
+def parse_launch_style(text: str) -> str:
+    """Return `LAUNCH_STYLE`; empty: found out from the script.
+
+    Raises:
+        RingmasterError: `text` is none of the styles.
+    """
+    if text and text not in STYLES:
+        raise RingmasterError(
+            f"LAUNCH_STYLE={text}: must be 1 (the script parses --local-rank, in the spelling found), 0 (it has no "
+            "style of its own), --local-rank, --local_rank, or spawn (it starts its own processes)"
+        )
+    return text
+
+
+def _placeholders(options: TrainOptions, from_job: Earlier | None, program: Program) -> bool:
+    """Return whether placeholders are filled in: those of a resumed job's arguments as they were there."""
+    if from_job and not options.args and not options.placeholders:
+        return from_job.placeholders
+    wanted = switch("PLACEHOLDERS", options.placeholders)
+    if wanted and program.bundled:
+        raise RingmasterError(
+            "PLACEHOLDERS=1: it is for a program of yours; the bundled trainer takes its place in the job by itself"
+        )
+    if wanted:
+        names_in(program.arguments)
+    return wanted
 
 
 def _strategy(arguments: tuple[str, ...]) -> str:
@@ -106,23 +139,23 @@ def arguments_refused(error: UserError) -> RingmasterError:
     return RingmasterError(f"ARGS: {error}", exit_code=ExitCode(error.exit_code))
 
 
-def _existing(data: str, script: str) -> Path:
-    path = Path(data).expanduser().absolute()
+def _existing(data: str, *, bundled: bool) -> Path:
+    path = caller.absolute(data)
     if not path.exists():
         raise RingmasterError(
-            f"DATA: {data}: no such file or folder; give the path of your copy, or leave DATA out"
-            + ("" if script else " to have the data set fetched, or use ARGS='--dataset synthetic'")
+            f"DATA: {data}: no such file or folder{caller.looked_in(data)}; give the path of your copy, or leave DATA "
+            + ("out to have the data set fetched, or use ARGS='--dataset synthetic'" if bundled else "out")
         )
     return path
 
 
 def _secrets(name: str) -> Path:
     """Return the path of a file of secrets that can be parsed; no message shows its content."""
-    path = Path(name).expanduser().absolute()
+    path = caller.absolute(name)
     try:
         parse_secrets(path.read_bytes())
     except OSError as error:
-        raise RingmasterError(f"SECRETS: {name}: can't be read ({error.strerror})") from error
+        raise RingmasterError(f"SECRETS: {name}: can't be read ({error.strerror}){caller.looked_in(name)}") from error
     except ValueError as error:
         raise RingmasterError(f"SECRETS: {name}: {error}") from error
     return path

@@ -50,7 +50,7 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
     from_job = earlier(RUNS, options.resume) if options.resume else None
     request = to_request(options, from_job)
     detach = switch("DETACH", options.detach)
-    if request.program.script is None and {"-h", "--help"} & set(request.program.arguments):
+    if request.program.bundled and {"-h", "--help"} & set(request.program.arguments):
         print(trainer_config.usage())
         return ExitCode.SUCCEEDED
     inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask, askable=(SUDO, SSH, VAULT))
@@ -173,7 +173,7 @@ def _created(
     Raises:
         NameTakenError: the user's own NAME is taken.
     """
-    fill = partial(_fill, source, again, linked=request.program.script is None)
+    fill = partial(_fill, source, again, linked=request.program.bundled)
     while True:
         try:
             create(folder, plan, fill=fill)
@@ -218,7 +218,7 @@ def _check_trainer_arguments(plan: Plan) -> None:
     Raises:
         RingmasterError: it refuses them.
     """
-    if plan.script is not None:
+    if not plan.bundled:
         return
     try:
         config = trainer_config.parse(plan.arguments, plan.nodes[0].environment)

@@ -6,7 +6,8 @@
   runtime has found that out: `RunningNode.lost`.)
 - `signal_inbox`: what a signal means; `signal_ladder`: how it is answered.
 - `shutdown`: how ranks are ended, and how patiently.
-- `presence`: which nodes are waited for; `out_of_memory`: why a rank was killed.
+- `presence`: which nodes are waited for; `silence`: a script that says nothing for long; `out_of_memory`: why a rank
+  was killed.
 - `outcome`: how the job ended, decided from all of it; `cause/`: why it failed.
 """
 
@@ -17,20 +18,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.follow.cause import hints
+from launcher.follow.cause import hints, missing_module, relative_import
 from launcher.follow.cause.failure import Failure
-from launcher.follow.cause.missing_module import explained
 from launcher.follow.display import Display
 from launcher.follow.events import EventIntake
 from launcher.follow.node_state import NodeState, ends, told_to_go, unended
 from launcher.follow.out_of_memory import await_answers
 from launcher.follow.outcome import Evidence, Outcome, decide
 from launcher.follow.presence import Presence
-from launcher.follow.progress import MetricsTail
+from launcher.follow.progress import MetricsTail, Progress
 from launcher.follow.runtime import NotStartedError, Runtime
 from launcher.follow.shutdown import Shutdown
 from launcher.follow.signal_inbox import Role, SignalInbox
 from launcher.follow.signal_ladder import SignalLadder
+from launcher.follow.silence import Silence
 from launcher.follow.unseen import unseen
 from launcher.job.folder import JobFolder
 from launcher.job.plan import Plan
@@ -72,9 +73,10 @@ class Follower:
         role = Role(only_follows=only_follows, stops=bool(received), survives=runtime.survives)
         self._inbox = SignalInbox(role, received)
         self._shutdown = Shutdown(self._nodes)
-        self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.script is None)
+        self._ladder = SignalLadder(self._inbox, self._nodes, self._shutdown, display.note, bundled=plan.bundled)
         self._events = EventIntake(self._inbox, self._shutdown, display)
         self._presence = Presence(self._nodes, runtime, display.note)
+        self._silence = Silence(self._nodes, display.note, applies=not plan.bundled and not plan.own_processes)
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Outcome:
@@ -92,7 +94,10 @@ class Follower:
                 await_answers(self._nodes, interrupted=lambda: self._inbox.decides)
                 self._inbox.clear()  # Ctrl-C has ended that wait, and changes nothing about the job's end
         outcome = decide(self._evidence())
-        return replace(outcome, failure=outcome.failure and explained(outcome.failure, self._plan))
+        failure = outcome.failure
+        for advice in (missing_module, relative_import):
+            failure = failure and advice.explained(failure, self._plan)
+        return replace(outcome, failure=failure)
 
     def _start(self) -> bool:
         """Start every node, or none: return False if one can't be started."""
@@ -130,8 +135,11 @@ class Follower:
             self._shutdown.run_due(now)
             if now - looked >= _LOOK_S:
                 looked = now
-                self._display.progress(self._metrics.look())
+                progress = self._metrics.look()
+                self._display.progress(progress)
                 self._presence.name_away()
+                if not (self._shutdown.begun or self._shutdown.asked):
+                    self._silence.look(now, reported=progress != Progress())
             if not self._shutdown.begun:
                 self._presence.name_missing(followed_s=now - started)
         for each in self._nodes:  # an agent may have ended since the last look
@@ -181,7 +189,7 @@ class Follower:
             ends=tuple(end for each in self._nodes for end in ends(each)),
             out_of_memory=any(each.out_of_memory for each in self._nodes),
             refused=any(each.refused for each in self._nodes),
-            bundled=self._plan.script is None,
+            bundled=self._plan.bundled,
             failed_first=self._events.failed_first,
             unended=tuple(
                 rank for each in self._nodes for rank in unended(each, away=each.name in self._presence.away)

@@ -37,7 +37,7 @@ class Checkpoint:
 
 def verb_for(job: Earlier) -> str:
     """Return what is to be looked for: of the bundled trainer's checkpoints one, of a script's files all."""
-    return "newest" if job.script is None else "all"
+    return "newest" if job.bundled else "all"
 
 
 def checkpoint_of(job: Earlier, found: Found, *, node: str = "") -> Checkpoint | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.base import caller
 from launcher.base.atomic_file import write_json
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
@@ -165,16 +166,25 @@ class Earlier:
     address: str = ""
     """That node's address, for the other nodes."""
     script: str | None
+    module: str | None = None
+    code_root: str | None = None
     arguments: tuple[str, ...]
     data: str | None
     launch_style: str
-    """The flag that gave its ranks their local rank, else empty."""
+    """The option that gave its ranks their local rank, or `spawn`, else empty."""
     ranks: int | None = None
     """Its `RANKS`."""
     rank_python: str | None = None
     """Its `RANK_PYTHON`."""
+    placeholders: bool = False
+    """Its `PLACEHOLDERS`."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its `ENV`."""
+
+    @property
+    def bundled(self) -> bool:
+        """Whether the bundled trainer ran in it."""
+        return self.script is None and self.module is None
 
 
 def earlier(runs: Path, name: str) -> Earlier:
@@ -184,10 +194,11 @@ def earlier(runs: Path, name: str) -> Earlier:
         RingmasterError: there is no such job.
     """
     by_path = "/" in name
-    folder = JobFolder(path=(Path(name).expanduser() if by_path else runs / name).resolve())  # `latest` is a link
+    folder = JobFolder(path=(caller.path(name) if by_path else runs / name).resolve())  # `latest` is a link
     if by_path and not folder.plan.is_file():
         raise RingmasterError(
-            f"RESUME={name}: no such folder of a job; give its path, such as runs/<name>, or its name"
+            f"RESUME={name}: no such folder of a job{caller.looked_in(name)}; give its path, such as "
+            "runs/<name>, or its name"
         )
     if not (by_path or NAME.fullmatch(name)) or not folder.path.is_dir():
         known = sorted(path.name for path in runs.glob("*") if path.is_dir() and not path.is_symlink())
@@ -205,11 +216,14 @@ def earlier(runs: Path, name: str) -> Earlier:
             head=head.get("name", ""),
             address=head.get("address", ""),
             script=plan["script"],
+            module=plan.get("module"),
+            code_root=plan.get("code_root"),
             arguments=tuple(plan["arguments"]),
             data=plan["data"],
             launch_style=plan["launch_style"],
             ranks=plan.get("ranks"),
             rank_python=plan.get("rank_python"),
+            placeholders=bool(plan.get("placeholders")),
             variables=dict(plan.get("variables", {})),
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

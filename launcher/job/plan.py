@@ -1,63 +1,26 @@
 """A job's plan: what it holds, and how it is made from the nodes' facts and the user's request. Pure."""
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import RingmasterError
-from launcher.job.container import Bind, Container, ContainerFacts, describe
+from launcher.job import spawn_start
+from launcher.job.container import Bind, Container, describe
+from launcher.job.environment import rank_environment
+from launcher.job.facts import GLOO, NCCL, Job, NodeFacts, Places
+from launcher.job.launch_style import SPAWN
+from launcher.job.placeholders import names_in
 from launcher.job.program import Program
 from launcher.job.request import Request
-from launcher.on_node.rank import ARGUMENTS, LOCAL_RANK_FLAG, OWN_PORT, PROGRAM, encoded
+from launcher.on_node.rank import OWN_PORT
 
-NCCL, GLOO = "nccl", "gloo"
 NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 """A job's name: it becomes the name of a folder."""
 RANK_WORDS = 3
 """At the end of a node's command: how torchrun starts each rank's parent."""
 _NODE = re.compile(r"[^\W_][\w.+-]{0,252}")
-TUNABLE = frozenset({"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
-"""Variables that the plan chooses unless the user has set them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """What is known of one node before anything starts."""
-
-    name: str
-    runtime: str
-    address: str
-    interface: str
-    by_host_name: bool = False
-    """Whether Gloo must ask the host name for the address: by the interface it would find another one."""
-    gpus: tuple[str, ...] = ()
-    """Device ids. Nodes that are processes on one machine list the same ones at first, then each its share."""
-    cores: int
-    """Cores of the machine the node is on."""
-    settings: Mapping[str, Any]
-    container: ContainerFacts | None = None
-    """Where the node's part of a job runs in a container."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Where a job's things are, as its ranks see them."""
-
-    run: Path
-    data: Path
-    own_data: Path | None = None
-    """The user's own copy of the data set."""
-    checkpoints: Path
-    code: Path
-    """The code root: the working folder of every rank."""
-    secrets: Path | None = None
-    rank_program: Path
-    python: Path
-    agent: tuple[str, ...]
-    """How torchrun is started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,19 +55,36 @@ class Plan:
     """Whether the inventory itself asked for this backend."""
     port: int
     script: str | None
+    module: str | None = None
+    """What MODULE named."""
+    code_root: str | None = None
+    """The folder that a module was started from, or that CODE named; None: the script's own."""
     arguments: tuple[str, ...]
     data: str | None
     launch_style: str
+    """The option that gives each rank its local rank, or `spawn`; empty: neither."""
     ranks: int | None = None
     """Processes per node, where RANKS asked for them."""
     rank_python: str | None = None
     """The user's own Python (RANK_PYTHON), where the ranks run with it."""
+    placeholders: bool = False
+    """Whether names in braces in `arguments` are filled in, for each node."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None
     """The hash of the user's code as it travelled to the nodes; None where it did not."""
     notes: tuple[str, ...]
     """What the user is told before the start."""
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it is a job of the bundled trainer."""
+        return self.script is None and self.module is None
+
+    @property
+    def own_processes(self) -> bool:
+        """Whether the user's program runs once per node and may start its own processes."""
+        return OWN_PORT in self.nodes[0].environment
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `plan.json` stores it."""
@@ -139,41 +119,6 @@ def _container(stored: Mapping[str, Any] | None) -> Container | None:
     return Container(**{**stored, **_tuples(stored), "binds": binds})
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Job:
-    """What all nodes of a job have in common."""
-
-    name: str
-    request: Request
-    facts: tuple[NodeFacts, ...]
-    """Of each node, in order: the first is the head."""
-    ranks: tuple[int, ...]
-    """How many ranks each node runs, in the same order."""
-    backend: str
-    backend_chosen: bool
-    places: Places
-    port: int
-    resumes: bool
-
-    @property
-    def own_processes(self) -> bool:
-        """Whether torchrun starts the program once per node, and the program may start processes itself."""
-        return self.request.ranks == 1 and self.request.program.script is not None
-
-    @property
-    def own_data(self) -> str | None:
-        """The user's own copy of the data set, as the ranks see it."""
-        return str(self.places.own_data) if self.places.own_data else None
-
-    def processes_on_machine_of(self, fact: NodeFacts) -> int:
-        """Return how many processes are to be expected on the machine that a node is on."""
-        return sum(
-            max(count, len(other.gpus)) if self.own_processes else count
-            for other, count in zip(self.facts, self.ranks, strict=True)
-            if other.address == fact.address
-        )
-
-
 def make_plan(
     name: str, request: Request, facts: Sequence[NodeFacts], places: Places, port: int, *, resumes: bool = False
 ) -> Plan:
@@ -185,13 +130,14 @@ def make_plan(
         resumes: the checkpoint folder holds an earlier job's; to start from scratch instead would be an error.
 
     Raises:
-        RingmasterError: the nodes ask for different backends, or for one that is impossible.
+        RingmasterError: the nodes ask for different backends, or for one that is impossible; the program's arguments
+            contradict the plan, or its way to start processes the nodes' GPUs.
     """
     if request.strategy == "none":
         facts = [_with_one_gpu(fact) for fact in facts]
     ranks = [_ranks(fact, request) for fact in facts]
     backend, chosen, backend_notes = _backend(facts, ranks)
-    job = _Job(
+    job = Job(
         name=name,
         request=request,
         facts=tuple(facts),
@@ -202,6 +148,8 @@ def make_plan(
         port=port,
         resumes=resumes,
     )
+    if request.program.spawn and job.own_processes:
+        spawn_start.refuse_unequal_gpus(request.program.spawn, [(fact.name, len(fact.gpus)) for fact in facts])
     return Plan(
         name=name,
         nodes=tuple(_node_plan(job, node_rank) for node_rank in range(len(facts))),
@@ -210,17 +158,20 @@ def make_plan(
         backend_chosen=chosen,
         port=port,
         script=str(request.program.script) if request.program.script else None,
+        module=request.program.module or None,
+        code_root=str(request.program.root) if request.program.importable else None,
         arguments=request.program.arguments,
         data=str(request.data) if request.data else None,
-        launch_style=request.program.local_rank_flag,
+        launch_style=SPAWN if request.program.spawn else request.program.local_rank_flag,
         ranks=request.ranks,
+        placeholders=request.placeholders,
         variables=dict(request.variables),
         notes=(*backend_notes, *_notes(job)),
     )
 
 
 def _ranks(fact: NodeFacts, request: Request) -> int:
-    if request.ranks or request.strategy in {"none", "dp"}:
+    if request.ranks or request.strategy in {"none", "dp"} or request.program.spawn:
         return request.ranks or 1
     configured = fact.settings.get("ranks_per_node")
     return max(1, len(fact.gpus)) if configured is None else int(configured)
@@ -269,27 +220,39 @@ def _located(fact: NodeFacts) -> list[tuple[str, str]]:
     return [(fact.address, device) for device in fact.gpus]
 
 
-def _notes(job: _Job) -> list[str]:
+def _notes(job: Job) -> list[str]:
     """Return what the user is told about ranks and GPUs before the start."""
     notes, request, facts = [], job.request, job.facts
+    if request.program.module:
+        notes.append(_where_module_is(request.program))
     if request.program.local_rank_flag:
         notes.append(f"launch-style script: each rank is given {request.program.local_rank_flag}=<local rank>")
-    if job.own_processes:
+    if request.program.spawn:
+        notes += spawn_start.notes(request.program.spawn, request.program.arguments, job.meeting, request.ranks)
+    elif job.own_processes:
         notes.append("one process per node, which may start its own and let them meet at MASTER_ADDR:MASTER_PORT")
     elif request.ranks and any(len(fact.gpus) > request.ranks for fact in facts):
         notes.append(f"RANKS={request.ranks}: a node's other GPUs stay unused; one process for all is --strategy dp")
+    if request.placeholders and not names_in(request.program.arguments):
+        notes.append("PLACEHOLDERS=1: ARGS has none to fill in")
     if len({len(fact.gpus) for fact in facts}) > 1:
         counts = ", ".join(f"{fact.name} {len(fact.gpus)}" for fact in facts)
         notes.append(f"unequal GPU counts ({counts}): every step waits for the node with the most work per GPU")
     return notes
 
 
-def _node_plan(job: _Job, node_rank: int) -> NodePlan:
+def _where_module_is(program: Program) -> str:
+    if program.module_file:
+        return f"module {program.module}: {program.module_file.relative_to(program.root)} in {program.root}"
+    return f"{program.module} is to be installed where the ranks run; the working folder is {program.root}"
+
+
+def _node_plan(job: Job, node_rank: int) -> NodePlan:
     fact, program, places = job.facts[node_rank], job.request.program, job.places
-    environment = _environment(job, fact)
+    environment = rank_environment(job, node_rank)
     container = None
     if fact.container:
-        own_code, secrets = program.script is not None, places.secrets is not None
+        own_code, secrets = not program.bundled, places.secrets is not None
         container = describe(job.name, fact.name, fact.container, fact.gpus, code=own_code, secrets=secrets)
         environment = container.defaults(fact.container, fact.gpus) | environment
         environment |= container.environment(fact.container, fact.gpus, checks=own_code)
@@ -312,75 +275,7 @@ def _node_plan(job: _Job, node_rank: int) -> NodePlan:
     )
 
 
-def _environment(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables of a node's ranks: of two with one name, the later one wins."""
-    return {**_tuning(job, fact), **_own_variables(job, fact)}
-
-
-def _tuning(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables that others may set too: a shell's lose to the inventory's, and these to the job's (ENV)."""
-    variables = {
-        **(fact.container.comm_env if fact.container else {}),
-        "GLOO_SOCKET_IFNAME": fact.interface,
-        "NCCL_SOCKET_IFNAME": f"={fact.interface}",  # without "=" NCCL matches by prefix: eth1 would take eth10 too
-    }
-    if ":" in fact.address:
-        variables["NCCL_SOCKET_FAMILY"] = "AF_INET6"  # it takes IPv4 wherever the interface has both
-    if fact.by_host_name:
-        del variables["GLOO_SOCKET_IFNAME"]
-    return {
-        **variables,
-        # All ranks of the machine together use its cores once; torchrun's own default is 1, or all for a lone rank.
-        "OMP_NUM_THREADS": str(max(1, fact.cores // job.processes_on_machine_of(fact))),
-        "PYTHONFAULTHANDLER": "1",
-        # torch 2.15's new NCCL backend takes its GPU from LOCAL_RANK where it is given none. All processes that a
-        # program starts itself inherit one LOCAL_RANK, and so would share a GPU: they get the old backend.
-        **({"TORCH_DIST_USE_NCCL2": "0"} if job.own_processes else {}),
-        **{key: value for key, value in job.request.environment.items() if key in TUNABLE},
-        **{str(key): str(value) for key, value in (fact.settings.get("comm_env") or {}).items()},
-        **job.request.variables,
-    }
-
-
-def _own_variables(job: _Job, fact: NodeFacts) -> dict[str, str]:
-    """Return the variables that are the job's own, which nobody may override."""
-    places, program = job.places, job.request.program
-    variables = {
-        "PYTHONUNBUFFERED": "1",
-        "RUN_DIR": str(places.run),
-        # A user's script finds the user's data there; the bundled trainer unpacks into a folder that is ours.
-        "DATA_DIR": job.own_data if job.own_data and program.script else str(places.data),
-        "CHECKPOINT_DIR": str(places.checkpoints),
-        "RINGMASTER_JOB": job.name,
-        "RINGMASTER_NODE": fact.name,
-        "RINGMASTER_BACKEND": job.backend,
-        # The GPUs that must be there. An inventory that says gloo itself means to do without, should they not be.
-        "RINGMASTER_GPUS": "0" if job.backend_chosen and job.backend == GLOO else str(len(fact.gpus)),
-        **_program_words(program, places),
-    }
-    if job.own_processes:
-        variables[OWN_PORT] = str(job.port + 1)
-    if job.resumes:
-        variables["RINGMASTER_RESUME"] = "1"
-    if job.own_data:
-        variables["RINGMASTER_DATA"] = job.own_data
-    if places.secrets:
-        variables["RINGMASTER_SECRETS"] = str(places.secrets)
-    return variables
-
-
-def _program_words(program: Program, places: Places) -> dict[str, str]:
-    """Return the program for `on_node/rank.py`, in variables: torchrun would rewrite `$$` and `${local_rank}`."""
-    words = {
-        PROGRAM: encoded(shlex.join([str(places.python), *program.words(places.code)])),
-        ARGUMENTS: encoded(shlex.join(program.arguments)),
-    }
-    if program.local_rank_flag:
-        words[LOCAL_RANK_FLAG] = program.local_rank_flag
-    return words
-
-
-def _torchrun(job: _Job, node_rank: int) -> tuple[str, ...]:
+def _torchrun(job: Job, node_rank: int) -> tuple[str, ...]:
     """Return the agent's command. Static rendezvous: node ranks follow the inventory, not the order of arrival."""
     places = job.places
     return (

@@ -22,6 +22,8 @@ class Request:
     """Per node: `all`, a count, or device ids with commas."""
     ranks: int | None = None
     """Processes per node; None: one for each GPU, or as the inventory says."""
+    placeholders: bool = False
+    """Whether names in braces in the program's arguments are filled in."""
     strategy: str = ""
     """The bundled trainer's `--strategy`; empty for scripts."""
     program: Program
@@ -32,7 +34,7 @@ class Request:
     python: Path | None = None
     """The user's own Python, for ranks that are processes of this machine (`RANK_PYTHON`)."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the user's shell has set; those in `plan.TUNABLE` win over the plan's own choice."""
+    """Variables that the user's shell has set; those in `environment.TUNABLE` win over the plan's own choice."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables for this job's ranks (`ENV`): they win over the inventory's and the nodes'."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.hosts import Host
 from launcher.inventory.rank_variables import interface_problems, sources_of
-from launcher.job.plan import GLOO, NodeFacts, Plan
+from launcher.job.facts import GLOO, NodeFacts
+from launcher.job.plan import Plan
 from launcher.job.request import Request
 from launcher.local import machine
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.job.plan import NodeFacts
+from launcher.job.facts import NodeFacts
 
 
 def with_shared_gpus(facts: Sequence[NodeFacts], wanted: str) -> tuple[NodeFacts, ...]:

@@ -14,12 +14,14 @@ from launcher.base.paths import ON_NODE, ROOT
 from launcher.follow.outcome import Outcome
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, cant_be_asked, newest_here
+from launcher.job.facts import GLOO, Places
 from launcher.job.folder import Earlier, JobFolder
-from launcher.job.plan import GLOO, Places, Plan, make_plan
+from launcher.job.plan import RANK_WORDS, Plan, make_plan
 from launcher.job.request import Request
 from launcher.local import machine
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
+from launcher.local.interpreter import refuse_missing
 from launcher.local.python import Interpreter, our_python, users_python
 from launcher.local.runtime import ProcessRuntime
 
@@ -54,11 +56,10 @@ class LocalSite:
         """Plan the job on this machine's cores and GPUs.
 
         Raises:
-            RingmasterError: the inventory doesn't fit this machine.
+            RingmasterError: the inventory doesn't fit this machine, or nothing here has the module.
         """
-        bundled = request.program.script is None
-        if request.python:
-            self._user = self._user or users_python(request.python, os.environ, bundled=bundled)
+        if request.python and self._user is None:
+            self._user = users_python(request.python, os.environ, bundled=request.program.bundled)
         python = self._user or our_python(os.environ)
         machine_facts = gather(self._hosts)
         refuse_unknown_interfaces(machine_facts, request)
@@ -80,6 +81,8 @@ class LocalSite:
             python=python.program,
             agent=python.agent,
         )
+        if request.program.module and (self._user or _has_torch()):  # else what is to be installed first may bring it
+            refuse_missing(request.program.module, request.program.root, places.python)
         facts = with_shared_gpus(machine_facts, gpus)
         port = machine.free_port(facts[0].address)
         plan = make_plan(folder.name, request, facts, places, port, resumes=resumes)
@@ -98,9 +101,12 @@ class LocalSite:
         Raises:
             RingmasterError: torch can't be installed or is missing, or doesn't see the planned GPUs.
         """
+        had_torch = _has_torch()
         if self._user is None:
             _install_torch()
-        if plan.script is not None:  # the bundled trainer checks this itself, without another import of torch
+            if plan.module and plan.code_root and not had_torch:
+                refuse_missing(plan.module, Path(plan.code_root), Path(plan.nodes[0].argv[-RANK_WORDS]))
+        if not plan.bundled:  # the bundled trainer checks this itself, without another import of torch
             refuse_unseen_gpus(plan, self._user.program if self._user else Path(sys.executable))
         return False
 
@@ -139,18 +145,22 @@ def _install_torch() -> None:
         code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
         if code != 0:
             raise RingmasterError("PyTorch could not be installed, see above", exit_code=ExitCode.NOT_STARTED)
-    elif util.find_spec("torch") is None:
+    elif not _has_torch():
         raise RingmasterError(
             f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
             exit_code=ExitCode.NOT_STARTED,
         )
 
 
+def _has_torch() -> bool:
+    return util.find_spec("torch") is not None
+
+
 def _notes(plan: Plan, user: Interpreter | None) -> Iterator[str]:
     """Yield what to say of this machine's GPUs, and of the user's own Python: a script's end may be aborted in it."""
     if machine.chosen_in_vain(os.environ):
         yield "CUDA_VISIBLE_DEVICES names GPUs, but this machine has none: the CPU trains"
-    if user and not user.waits and plan.backend == GLOO and plan.script is not None:
+    if user and not user.waits and plan.backend == GLOO and not plan.bundled:
         yield (
             f"{user.program} has no ringmaster_exit: a script that ends right after an exchange over Gloo may be "
             "aborted (docs/scripts.md, Packages)"

@@ -8,9 +8,11 @@ The environment names the program, as shell words, because torchrun rewrites `$$
 
 - RINGMASTER_PROGRAM: interpreter, its options and the script
 - RINGMASTER_ARGUMENTS: the script's arguments
+- RINGMASTER_CODE_PATH: folders in which Python finds the program's modules, before those of the user's PYTHONPATH.
+  Only the program gets them: torchrun must not import the user's logging.py
 - RINGMASTER_LOCAL_RANK_FLAG: `--local-rank` or `--local_rank` for launch-style scripts, else empty
 - RINGMASTER_OWN_PORT: a port for a program that may start processes of its own: they meet there, because the store at
-  torchrun's port knows only torchrun's ranks
+  torchrun's port knows only torchrun's ranks; SIGINT is handed on to these processes too
 - RINGMASTER_SECRETS: a file of `KEY=value` lines for the program's environment; in what it prints, values are masked
 - RINGMASTER_CHECK_GPUS: 1 refuses to start it if there are fewer GPUs than RINGMASTER_GPUS, or if their driver is too
   old for RINGMASTER_CUDA
@@ -48,7 +50,7 @@ from typing import Any, NoReturn
 FRAME = b"\x1e"
 LINE, PIECE, EVENT = b"|", b"+", b"!"
 PROGRAM, ARGUMENTS, LOCAL_RANK_FLAG = "RINGMASTER_PROGRAM", "RINGMASTER_ARGUMENTS", "RINGMASTER_LOCAL_RANK_FLAG"
-OWN_PORT, SECRETS = "RINGMASTER_OWN_PORT", "RINGMASTER_SECRETS"
+OWN_PORT, SECRETS, CODE_PATH = "RINGMASTER_OWN_PORT", "RINGMASTER_SECRETS", "RINGMASTER_CODE_PATH"
 GPUS, CHECK_GPUS, CUDA = "RINGMASTER_GPUS", "RINGMASTER_CHECK_GPUS", "RINGMASTER_CUDA"
 
 _AS_HEX = "hex:"
@@ -66,6 +68,8 @@ _AFTERMATH_SECONDS = 5.0
 """An abort this soon after a traceback is most likely its consequence: the trouble began with the traceback."""
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_DATA_WORKER = b"pt_data_worker"
+"""The name that torch gives the processes which read data."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _USAGE, _NOT_STARTED, _NO_PROGRAM = 2, 3, 127  # exit codes: Ringmaster's own two, and the shell's
 
@@ -209,6 +213,9 @@ def command(environment: dict[str, str]) -> list[str]:
     flag = environment.pop(LOCAL_RANK_FLAG, "")
     if flag:
         words.append(f"{flag}={environment['LOCAL_RANK']}")
+    code_path = decoded(environment.pop(CODE_PATH, ""))
+    if code_path:
+        environment["PYTHONPATH"] = ":".join(filter(None, (code_path, environment.get("PYTHONPATH"))))
     own_port = environment.pop(OWN_PORT, "")
     if own_port:
         # Otherwise torch takes every store for torchrun's, even one at an address of the program's own, and waits for a
@@ -351,14 +358,16 @@ def _relay(child: subprocess.Popen[bytes], frames: Frames, mask: Masker) -> floa
 class SignalDesk:
     """Hands signals on to the program, and remembers the first one that asked it to end."""
 
-    def __init__(self, child: subprocess.Popen[bytes], frames: Frames) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], frames: Frames, *, starts_own: bool = False) -> None:
         """Args:
         frames: nobody else's: a signal comes while the rank's lines are being written.
+        starts_own: the program starts the training processes itself; SIGINT goes to them too.
         """
         self.told: dict[str, Any] | None = None
         """That signal and when it came; None: the program was not asked to end."""
         self._child = child
         self._frames = frames
+        self._starts_own = starts_own
 
     def open(self) -> None:
         """Begin to hand signals on, those included that have come already."""
@@ -371,6 +380,8 @@ class SignalDesk:
         state = state_of(self._child.pid) if code is None else ""
         if code is None:
             self._child.send_signal(signum)  # before anything is written: nobody may be reading
+            if signum == signal.SIGINT and self._starts_own:
+                interrupt_group(but=self._child.pid)
         if signum not in _ENDING or self.told is not None:
             return
         if code is None:
@@ -379,6 +390,25 @@ class SignalDesk:
         elif code in (-signum, 128 + signum):
             # The signal was sent to the process group, and has reached the program without us.
             self.told = {"signal": _signal_name(signum), "at": now}
+
+
+def interrupt_group(*, but: int) -> None:
+    """Send SIGINT to all processes of our group, as a terminal's Ctrl-C does, but not to us and to `but`.
+
+    torch's data workers are left out: they would end of it without a word, and whoever is about to save a checkpoint
+    would fail for want of its next batch. They end with the process that started them.
+    """
+    if os.getpgrp() != os.getpid():
+        return  # torchrun makes every rank's parent lead a group; another's group is none of ours
+    with suppress(OSError):  # there is no /proc
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) in (os.getpid(), but):
+                continue
+            with suppress(OSError, IndexError, ValueError):  # it has ended
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    before, _, after = file.read().rpartition(b")")
+                if int(after.split()[2]) == os.getpgrp() and before.partition(b"(")[2] != _DATA_WORKER:
+                    os.kill(int(entry), signal.SIGINT)
 
 
 def state_of(pid: int) -> str:
@@ -420,6 +450,7 @@ def main() -> None:
     """Run the program that the environment names, and end as it ends."""
     environment = dict(os.environ)
     frames = Frames(environment["RANK"])
+    starts_own = OWN_PORT in environment
     words = command(environment)
     path = environment.pop(SECRETS, "")
     secrets = _secrets(path, frames) if path else {}
@@ -447,7 +478,7 @@ def main() -> None:
         _end_unstarted(frames, _NO_PROGRAM, f"cannot start {words[0]}: {error.strerror}")
 
     frames.event("started", pid=os.getpid(), at=time.time())
-    desk = SignalDesk(child, Frames(environment["RANK"]))
+    desk = SignalDesk(child, Frames(environment["RANK"]), starts_own=starts_own)
     desk.open()
     error_at = _relay(child, frames, mask)
     returncode = child.wait()

@@ -54,16 +54,23 @@ class Trainer:
         self._names.append(f"test-{uuid.uuid4().hex[:8]}")
         return self._names[-1]
 
-    def command(self, **variables: object) -> list[str]:
+    def command(self, *, checkout: Path = ROOT, **variables: object) -> list[str]:
         variables = {"NODES": 2, "INVENTORY": LOCAL, **variables}
-        return ["make", "-s", "-C", str(ROOT), "train", *(f"{key}={value}" for key, value in variables.items())]
+        return ["make", "-s", "-C", str(checkout), "train", *(f"{key}={value}" for key, value in variables.items())]
 
-    def __call__(self, *, timeout: float = 240, **variables: object) -> Job:
-        """Run to the end; check that make's own code fits the one in the last line."""
+    def __call__(
+        self, *, timeout: float = 240, called_from: Path = ROOT, checkout: Path = ROOT, **variables: object
+    ) -> Job:
+        """Run to the end; check that make's own code fits the one in the last line.
+
+        Args:
+            called_from: where the shell is in which the user types the command.
+            checkout: this checkout, or a link to it.
+        """
         name = str(variables.pop("NAME", "")) or self.name()
-        done = subprocess.run(
-            self.command(NAME=name, **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout
-        )
+        shell = ["sh", "-c", 'cd "$0" && "$@"', str(called_from)]
+        command = [*shell, *self.command(checkout=checkout, NAME=name, **variables)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
         job = Job(name=name, output=done.stdout.decode(errors="replace"))
         assert done.returncode == (2 if job.exit_code else 0), job.output
         return job

@@ -6,7 +6,8 @@ from typing import Any
 
 from launcher.job import container
 from launcher.job.container import ContainerFacts
-from launcher.job.plan import NodeFacts, Places, Plan, make_plan
+from launcher.job.facts import NodeFacts, Places
+from launcher.job.plan import Plan, make_plan
 from launcher.job.program import Program
 from launcher.job.request import Request
 

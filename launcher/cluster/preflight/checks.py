@@ -27,6 +27,7 @@ from launcher.cluster.preflight.image import (
     same_image,
     usual_image,
 )
+from launcher.cluster.preflight.module import missing_module
 from launcher.cluster.preflight.network import (
     ClusterAddress,
     cluster_address,
@@ -61,7 +62,7 @@ def run_checks(candidates: Sequence[Candidate], needs: JobNeeds) -> Report:
 
 
 def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterator[Finding]:
-    """Require an image that can run the job, with the packages that the script needs.
+    """Require an image that can run the job, with the packages, or the module, that the program needs.
 
     An image with another trainer than this checkout's is worth a warning.
     """
@@ -83,6 +84,9 @@ def image_is_usable(candidates: Sequence[Candidate], needs: JobNeeds) -> Iterato
     named = needs.image if needs.named else ""
     if needs.requirements and (what := missing_packages(needs.requirements, image, named)):
         yield Finding(what=what)
+    if needs.module:
+        what, certain = missing_module(needs.module, image, named)
+        yield from [Finding(what=what, refuses=certain)] if what else []
     if not image.foreign and image.labels[labels.TRAINER] != needs.trainer:
         way = "name a newer one (ringmaster_image)" if named else "`make image` brings it up to date, in seconds"
         what = f"the image has another trainer than this checkout: {way}"

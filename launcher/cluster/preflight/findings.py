@@ -68,6 +68,8 @@ class JobNeeds:
     """Whether it is the bundled trainer's."""
     requirements: Requirements | None = None
     """The packages that the user's script asks for; None if it doesn't say."""
+    module: str = ""
+    """The module, or `package:script`, that the image has to have; empty where the user's own code has it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables of the user's shell that reach the ranks."""
     variables: Mapping[str, str] = field(default_factory=dict)

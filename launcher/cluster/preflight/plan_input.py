@@ -6,7 +6,7 @@ from launcher.cluster.preflight.probe_answer import ProbeAnswer
 from launcher.image.labels import ImageFacts
 from launcher.inventory.hosts import Host
 from launcher.job.container import IMAGE_USER, ContainerFacts
-from launcher.job.plan import NodeFacts
+from launcher.job.facts import NodeFacts
 from launcher.on_node.addresses import RECORD
 
 

@@ -38,14 +38,15 @@ class Requirements:
 
 
 def find_requirements(program: Program) -> Requirements | None:
-    """Return the file in the script's folder, else in the code root; the bundled trainer needs none.
+    """Return the file in the script's folder, else in the code root, a module's in the latter; the trainer needs none.
 
     Raises:
         RingmasterError: there is one, but it can't be read.
     """
-    if program.script is None:
+    if program.bundled:
         return None
-    for folder in (program.script.parent, program.root):
+    folders = [program.script.parent] if program.script else []
+    for folder in (*folders, program.root):
         path = folder / NAME
         try:
             return Requirements(path=path, content=path.read_bytes())

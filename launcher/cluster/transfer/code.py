@@ -26,10 +26,11 @@ _JUNK = frozenset(
 """Names that nobody wants on a node, but that may be missing from .gitignore."""
 
 
-def list_code(root: Path, script: Path, *, secrets: Path | None = None) -> FileTree:
-    """List what travels of the code below `root`: what git doesn't ignore, or without git all but junk; and the script.
+def list_code(root: Path, program: Path | None, *, secrets: Path | None = None) -> FileTree:
+    """List what travels of the code below `root`: what git doesn't ignore (without git all but junk), and what is run.
 
     Args:
+        program: the file that is run, if it is below `root`.
         secrets: a file that stays here even if it is among them: its copy would outlive the job on the nodes.
 
     Raises:
@@ -40,7 +41,8 @@ def list_code(root: Path, script: Path, *, secrets: Path | None = None) -> FileT
     try:
         names = _git_names(root, warnings)
         names = set(_all_names(root)) if names is None else names
-        for name in sorted(names | _script_names(root, script), key=encoded):
+        run = _script_names(root, program) if program else set()
+        for name in sorted(names | run, key=encoded):
             if secrets is None or not _same(root / name, secrets):
                 listing.add(name)
     except OSError as error:

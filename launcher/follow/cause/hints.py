@@ -15,7 +15,8 @@ _HINTS = (
     ),
     (r"DefaultCPUAllocator: can't allocate|^MemoryError", "a smaller batch, fewer data workers or more memory"),
     (r"unrecognized arguments: --local[-_]rank", "the script does not take --local-rank: LAUNCH_STYLE=0"),
-    (r"required: --local[-_]rank", "the script uses the older launch style: LAUNCH_STYLE=1"),
+    (r"required:.*--local_rank", "the script uses the older launch style: LAUNCH_STYLE=--local_rank"),
+    (r"required:.*--local-rank", "the script uses the older launch style: LAUNCH_STYLE=1"),
     (r"[Aa]ddress already in use|EADDRINUSE", "another process took the port: try again, or see which one: ss -ltnp"),
     (
         r"No space left on device|Disk quota exceeded|StorageFull|PytorchStreamWriter failed writing",

@@ -6,16 +6,19 @@ the user's own code, is never one to install (dependency confusion).
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from launcher.follow.cause.failure import Failure
+from launcher.job.code_root import code_root, importable
+from launcher.job.module import find, module_name
 from launcher.job.named_image import add_packages
 from launcher.job.plan import Plan
-from launcher.job.program import code_root
 
 _MISSING = re.compile(r"No module named '?([A-Za-z_][\w.]*)'?(?:; '([\w.]+)' is not a package)?")
 _RAISED = re.compile(f"ModuleNotFoundError: {_MISSING.pattern}")
@@ -70,31 +73,46 @@ def explained(failure: Failure, plan: Plan) -> Failure:
         match = next((found for line in reversed(failure.log_tail) if (found := _RAISED.search(line))), None)
     if match is None:
         return failure
-    script, head = Path(plan.script) if plan.script else None, plan.nodes[0]
+    script, root, head = plan.script and Path(plan.script), plan.code_root and Path(plan.code_root), plan.nodes[0]
     foreign = head.image or "" if head.container and head.container.foreign else ""
-    return replace(
-        failure,
-        hint=hint(match[1], script, on_cluster=head.container is not None, foreign=foreign, hidden=match[2] or ""),
+    advice = hint(
+        match[1],
+        script or None,
+        root=root or None,
+        on_cluster=head.container is not None,
+        foreign=foreign,
+        hidden=match[2] or "",
     )
+    return replace(failure, hint=advice)
 
 
-def hint(module: str, script: Path | None, *, on_cluster: bool, foreign: str = "", hidden: str = "") -> str | None:
+def hint(
+    module: str,
+    script: Path | None,
+    *,
+    root: Path | None = None,
+    on_cluster: bool,
+    foreign: str = "",
+    hidden: str = "",
+) -> str | None:
     """Return what to do about a module that could not be imported; None where no advice is safe.
 
     Args:
         module: its full name, such as `yaml` or `mine.models`.
-        script: the user's script on this machine.
+        script: the user's script on this machine; None: the program is a module.
+        root: the code root that the user named, or a module's: Python looks there too.
         foreign: the image, if `make image` did not build it.
         hidden: the module that was found in its place, and is no package.
     """
     top = module.partition(".")[0]
-    if script and script.is_file():
+    program = _Program(script if script and script.is_file() else None, root)
+    if program.script or program.given:
         try:
-            own = _find(top, code_root(script))
+            own = _find(top, program.root) or _beside(top, program.root.parent)
         except OSError:  # a folder that can't be read may hold it
             return None
         if own is not None:
-            return _own(top, module, own, script, on_cluster=on_cluster, hidden=bool(hidden))
+            return _own(top, module, own, program, on_cluster=on_cluster, hidden=bool(hidden))
     if top.startswith("_") or top in sys.stdlib_module_names:
         return None  # a part of Python or of a package, which no package of that name brings
     if hidden:
@@ -102,12 +120,32 @@ def hint(module: str, script: Path | None, *, on_cluster: bool, foreign: str = "
     return _install(module, on_cluster=on_cluster, foreign=foreign)
 
 
-def _own(top: str, module: str, own: Path, script: Path, *, on_cluster: bool, hidden: bool) -> str:
-    root, folder = code_root(script), own.parent
-    where = own.relative_to(root)
+@dataclass(frozen=True)
+class _Program:
+    """Where the program that lacks a module is, on this machine."""
+
+    script: Path | None
+    given: Path | None
+    """The code root that the user named, or a module's."""
+
+    @property
+    def root(self) -> Path:
+        """The code root."""
+        return self.given or code_root(cast(Path, self.script))
+
+    @property
+    def looked_in(self) -> list[Path]:
+        """The folders below the code root in which Python looks for modules."""
+        named = [self.given / folder for folder in importable(self.given)] if self.given else []
+        return [*([self.script.parent] if self.script else []), *named]
+
+
+def _own(top: str, module: str, own: Path, program: _Program, *, on_cluster: bool, hidden: bool) -> str:
+    folder = own.parent
+    where = own.relative_to(program.root) if own.is_relative_to(program.root) else own
     if hidden:
         return f"your {where} hides a package of that name: call it something else"
-    if folder == script.parent:
+    if folder in program.looked_in:
         if module != top:
             return f"'{top}' is your own code ({where}), which has no '{module.removeprefix(f'{top}.')}'"
         return f"'{top}' is your own code ({where}): " + (
@@ -115,17 +153,30 @@ def _own(top: str, module: str, own: Path, script: Path, *, on_cluster: bool, hi
             if on_cluster
             else "was it there when the job started?"
         )
+    return f"'{top}' is your own code ({where}), but Python looks for modules {_way(folder, program)}"
+
+
+def _way(folder: Path, program: _Program) -> str:
+    """Return where Python looks for modules, and how to have it look in a folder too."""
+    root, script = program.root, program.script
+    if script is None:
+        return f"in {root} and its src only: move it there, or name the folder above both with CODE="
+    where = f"beside {script.name}, in {root} and its src only" if program.given else f"beside {script.name} only"
+    top = folder.parent if folder.name == "src" else folder
+    if script.is_relative_to(top) and root.is_relative_to(top):  # not a part of the root: it would not travel whole
+        code, name = shlex.quote(str(top)), module_name(script, top)
+        as_module = f", or start it as MODULE={name} CODE={code}" if name else ""
+        return f"{where}: add CODE={code}{as_module}"
     path = os.path.relpath(folder, script.parent)
     return (
-        f"'{top}' is your own code ({where}), but Python looks for modules beside {script.name} only: put "
-        f"sys.path.insert(0, os.path.join(os.path.dirname(__file__), '{path}')) before its import, or the script into "
-        f"{folder.relative_to(root) if folder != root else 'the code root'}"
+        f"{where}: put sys.path.insert(0, os.path.join(os.path.dirname(__file__), '{path}')) before "
+        f"its import, or the script into {folder.relative_to(root) if folder != root else 'the code root'}"
     )
 
 
 def _install(module: str, *, on_cluster: bool, foreign: str) -> str:
     top, _, rest = module.partition(".")
-    package = "" if rest else _package(top)
+    package = "" if rest else package_of(top)
     what = package or f"the package that has the module '{module}'"
     if rest:  # of a package that is missing altogether, Python names the first part only
         what = f"the package, or its version, that has '{module}' ('{top}' is there without it)"
@@ -136,7 +187,7 @@ def _install(module: str, *, on_cluster: bool, foreign: str) -> str:
     return f"install {what} into this environment: .venv/bin/python -m pip install {package or '<its name>'}"
 
 
-def _package(top: str) -> str:
+def package_of(top: str) -> str:
     """Return the name of the package that has a module; empty if it isn't known for certain."""
     if top in _OTHER_NAMES:
         return _OTHER_NAMES[top]
@@ -159,6 +210,17 @@ def _find(top: str, root: Path) -> Path | None:
         if entry.name == top and entry.is_dir() and any(next(entry.glob(each), None) for each in ("*.py", "*/*.py")):
             return entry
     return None
+
+
+def _beside(top: str, folder: Path) -> Path | None:
+    """Return a package or module that a folder, or its src, has: one that is above the code root.
+
+    Nobody's project is the home folder or the root of all.
+    """
+    if folder in {Path.home(), Path("/")}:
+        return None
+    found = find(top, [folder, folder / "src"])
+    return next((path for path in found if path.is_file() or (path / "__init__.py").is_file()), None)
 
 
 def _entries(root: Path) -> Iterator[Path]:

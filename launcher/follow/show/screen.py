@@ -23,6 +23,7 @@ from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
+from launcher.base import caller
 from launcher.base.errors import StoppedError
 from launcher.base.terminal import in_one_line, visible
 from launcher.follow.cause.failure import Failure
@@ -306,5 +307,6 @@ def duration(seconds: float) -> str:
 def shown(path: Path) -> str:
     """Return a path, as short as it can be from the folder where the user is."""
     with suppress(OSError):  # somebody has removed that folder meanwhile
-        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+        here = caller.folder()
+        return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
     return str(path)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.commands import image, provision
@@ -175,6 +176,17 @@ def test_an_inventory_that_names_an_image_is_refused(node: Node, tmp_path: Path)
     with pytest.raises(RingmasterError, match="take that setting out"):
         image.run(ImageOptions(inventory=str(path)))
     assert not node.ran
+
+
+def test_relative_requirements_are_in_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "folder", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.txt").write_text("einops\n")
+    for name in ("mine.txt", "~/mine.txt"):
+        wanted = image.wanted_image(image.ImageOptions(requirements=name))
+        assert (wanted.requirements, wanted.requirements_path) == (b"einops\n", str(tmp_path / "mine.txt"))
+    with pytest.raises(RingmasterError, match=f"No such file or directory in {tmp_path}"):
+        image.wanted_image(image.ImageOptions(requirements="pyproject.toml"))
 
 
 class TestATorchOfTheUsersChoice:

@@ -1,10 +1,12 @@
 """One opening of the inventory for all verbs."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.paths import ROOT
 from launcher.commands import inventory
@@ -46,3 +48,16 @@ def test_host_keys_are_pinned_beside_the_inventory_and_in_one_that_is_a_folder(t
     assert Inventory(path=folder / "hosts.yml", hosts=()).pins == folder / "known_hosts"
     assert Inventory(path=link, hosts=()).pins == tmp_path / "known_hosts", "as Ansible, which follows no link here"
     assert Inventory(path=Path("hosts.yml"), hosts=()).pins == Path(os.getcwd()) / "known_hosts"  # noqa: PTH109
+
+
+def test_a_relative_inventory_is_in_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "folder", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copy(ROOT / "inventory" / "local.yml", tmp_path / "mine.yml")
+    for name in ("mine.yml", "~/mine.yml"):
+        assert inventory_path(name) == tmp_path / "mine.yml"
+    with pytest.raises(
+        RingmasterError, match=f"no such inventory in {tmp_path} .there is {ROOT}/inventory/local.yml: "
+    ):
+        inventory_path("inventory/local.yml")
+    assert inventory_path("").parent == ROOT / "inventory", "the default is this checkout's"

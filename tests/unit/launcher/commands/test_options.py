@@ -51,6 +51,54 @@ def test_the_users_own_options_win_over_the_resumed_jobs(from_job: Earlier, tmp_
     assert request.program.local_rank_flag == "--local_rank"
 
 
+@pytest.mark.parametrize("style", ["--local-rank", "--local_rank"])
+def test_a_resumed_job_keeps_its_spelling(from_job: Earlier, style: str) -> None:
+    assert to_request(TrainOptions(), replace(from_job, launch_style=style)).program.local_rank_flag == style
+
+
+def test_a_resumed_job_keeps_starting_its_own_processes(from_job: Earlier) -> None:
+    assert to_request(TrainOptions(), replace(from_job, launch_style="spawn")).program.spawn
+    assert not to_request(TrainOptions(launch_style="0"), replace(from_job, launch_style="spawn")).program.spawn
+
+
+def test_a_wrong_launch_style_is_told_all_that_are_right() -> None:
+    right = r"LAUNCH_STYLE=x: .* 1 .* 0 .*--local-rank, --local_rank, or spawn"
+    with pytest.raises(RingmasterError, match=right) as raised:
+        to_request(TrainOptions(launch_style="x"), None)
+    assert raised.value.exit_code == ExitCode.USAGE
+
+
+class TestPlaceholders:
+    def test_a_resumed_jobs_arguments_are_filled_in_as_they_were(self, from_job: Earlier) -> None:
+        earlier = replace(from_job, arguments=("{node_rank}",), placeholders=True)
+        assert to_request(TrainOptions(), earlier).placeholders
+        assert not to_request(TrainOptions(placeholders="0"), earlier).placeholders
+        assert not to_request(TrainOptions(args="{other}"), earlier).placeholders, "new words, every byte kept"
+        assert to_request(TrainOptions(args="{nodes}", placeholders="1"), from_job).placeholders
+
+    def test_an_unknown_one_is_refused_at_once(self, from_job: Earlier) -> None:
+        options = TrainOptions(script=str(from_job.script), args="--rank {nodez}", placeholders="1")
+        with pytest.raises(RingmasterError, match=r"ARGS: \{nodez\} is no placeholder"):
+            to_request(options, None)
+        assert not to_request(replace(options, placeholders=""), None).placeholders
+
+    def test_they_are_not_for_the_trainer(self) -> None:
+        with pytest.raises(RingmasterError, match="for a SCRIPT of yours"):
+            to_request(TrainOptions(placeholders="1"), None)
+
+
+def test_one_machines_script_is_one_nodes_unless_the_user_says_more(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import torch.multiprocessing as mp, torch.distributed as dist\n"
+        "def work(rank): dist.init_process_group('gloo', rank=rank, world_size=2)\n"
+        "mp.spawn(work, nprocs=2)\n"
+    )
+    options = TrainOptions(script=str(path))
+    assert [to_request(replace(options, nodes=nodes), None).nodes for nodes in ("", "2")] == [1, 2]
+    assert to_request(replace(options, launch_style="0"), None).nodes is None
+
+
 def test_without_a_script_it_is_the_trainer() -> None:
     program = to_request(TrainOptions(args="--epochs 1"), None).program
     assert (program.script, program.root, program.words(ROOT)) == (None, ROOT, ("-u", "-m", "trainer"))

@@ -1,11 +1,16 @@
 """A job's folder: its name, what it continues from."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from launcher.base import caller
 from launcher.base.errors import ExitCode, RingmasterError
+from launcher.base.paths import ROOT
 from launcher.job import folder as job
+from launcher.job.program import Program
+from launcher.job.request import Request
 from tests.support.plans import cluster_plan, facts, plan_for, request
 
 
@@ -124,3 +129,26 @@ def test_every_name_that_we_give_in_a_jobs_folder_is_ours(tmp_path: Path) -> Non
     assert {path.name for path in paths} | {"nodes"} == job.OURS
     assert {path.name for path in folder.path.iterdir()} <= job.OURS | {"checkpoints"}
     assert not {folder.metrics.name, folder.checkpoints.name} & job.OURS, "these are the job's to write"
+
+
+def test_a_module_and_its_code_are_read_back_and_older_plans_have_none(tmp_path: Path) -> None:
+    program = Program(arguments=(), root=tmp_path, module="pkg.train", importable=("",))
+    folder = job.choose(tmp_path, "one")
+    job.create(folder, plan_for(facts(1), Request(program=program)))
+    found = job.earlier(tmp_path, "one")
+    assert (found.script, found.module, found.code_root, found.bundled) == (None, "pkg.train", str(tmp_path), False)
+    stored = json.loads(folder.plan.read_text())
+    del stored["module"], stored["code_root"]
+    folder.plan.write_text(json.dumps(stored))
+    found = job.earlier(tmp_path, "one")
+    assert (found.module, found.code_root, found.bundled) == (None, None, True)
+
+
+def test_a_path_means_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.create(job.choose(tmp_path / "runs", "one"), plan_for(facts(1)))
+    monkeypatch.setattr(caller, "folder", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in ("runs/one", "~/runs/one", "./runs/latest"):
+        assert job.earlier(tmp_path / "elsewhere", path).folder.path == tmp_path / "runs" / "one"
+    with pytest.raises(RingmasterError, match=f"no such folder of a job in {tmp_path} .there is {ROOT / 'docs'}: "):
+        job.earlier(tmp_path, "./docs")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.inventory.rank_variables import name_problem
 from launcher.job.container import ContainerFacts
-from launcher.job.plan import TUNABLE, Plan, make_plan
+from launcher.job.environment import TUNABLE
+from launcher.job.plan import Plan, make_plan
 from launcher.job.program import Program
 from launcher.job.request import Request
 from launcher.on_node.rank import command, decoded
@@ -255,3 +256,56 @@ def test_one_gpu_of_several_is_asked_of_the_engine_by_its_id() -> None:
     planned = plan_for([node], request(strategy="none")).nodes[0].container
     assert planned is not None
     assert planned.gpus == "0"
+
+
+class TestModule:
+    """A module's modules are found in its code root; torchrun itself must not find them."""
+
+    MODULE = Program(
+        arguments=("--x",),
+        root=Path("/home/u/my repo"),
+        module="pkg.train",
+        module_file=Path("/home/u/my repo/src/pkg/train.py"),
+        importable=("", "src"),
+    )
+
+    def test_the_rank_is_started_as_a_module_below_its_code_root(self) -> None:
+        plan = plan_for(facts(2), Request(program=self.MODULE, data=Path("/d")))
+        environment = plan.nodes[1].environment
+        assert environment["RINGMASTER_PROGRAM"] == "/bin/python -u -m pkg.train"
+        assert "PYTHONPATH" not in environment and plan.nodes[1].working_folder == "/code"
+        words = {**environment, "PYTHONPATH": "/theirs:/more"}
+        command(words)
+        assert words["PYTHONPATH"] == "/code:/code/src:/theirs:/more"
+        assert "RINGMASTER_CODE_PATH" not in words
+        assert "module pkg.train: src/pkg/train.py in /home/u/my repo" in plan.notes
+
+    def test_a_root_that_is_not_utf8_reaches_the_rank(self) -> None:
+        places = replace(PLACES, code=Path("/home/caf\udce9"))
+        plan = make_plan("job", Request(program=self.MODULE), facts(1), places, 29500)
+        words = dict(plan.nodes[0].environment)
+        "".join(words.values()).encode()
+        command(words)
+        assert words["PYTHONPATH"] == "/home/caf\udce9:/home/caf\udce9/src"
+
+    def test_a_plan_knows_it_and_an_older_one_says_nothing(self) -> None:
+        stored = plan_for(facts(1), Request(program=self.MODULE)).as_json()
+        again = Plan.from_json(json.loads(json.dumps(stored)))
+        assert (again.script, again.module, again.code_root) == (None, "pkg.train", "/home/u/my repo")
+        assert not again.bundled
+        del stored["module"], stored["code_root"]
+        assert Plan.from_json(json.loads(json.dumps(stored))).bundled
+
+    def test_a_script_is_given_no_more_than_torchrun_gives_it_unless_code_is_named(self) -> None:
+        script = Program(arguments=(), root=Path("/r"), script=Path("/r/x.py"))
+        plan = plan_for(facts(1), Request(program=script))
+        assert plan.code_root is None and "RINGMASTER_CODE_PATH" not in plan.nodes[0].environment
+        plan = plan_for(facts(1), Request(program=replace(script, importable=("",))))
+        assert (plan.code_root, plan.nodes[0].environment["RINGMASTER_CODE_PATH"]) == ("/r", "/code")
+
+    def test_on_a_cluster_its_code_travels_also_where_the_module_is_the_images(self) -> None:
+        theirs = replace(self.MODULE, module="torchvision.train", module_file=None)
+        plan = make_plan("job", Request(program=theirs), cluster_facts(1), PLACES, 29500)
+        container = plan.nodes[0].container
+        assert container and "/job/code" in {bind.target for bind in container.binds}
+        assert "torchvision.train is to be installed where the ranks run; the working folder is" in plan.notes[0]

@@ -76,3 +76,27 @@ def test_a_mention_is_no_declaration(tmp_path: Path) -> None:
 def test_any_source_encoding_and_a_byte_order_mark(tmp_path: Path) -> None:
     for text in (b"# -*- coding: latin-1 -*-\nx = '\xfc'\n", b"\xef\xbb\xbfx = 1\n"):
         assert program.user_script(script(tmp_path, text, "schön 训练.py"), ()).script == tmp_path / "schön 训练.py"
+
+
+@pytest.mark.parametrize("flag", ["--local-rank", "--local_rank"])
+@pytest.mark.parametrize(
+    "text", ["", LAUNCH_STYLE.format(flag="--local-rank"), LAUNCH_STYLE.format(flag="--local_rank")]
+)
+def test_either_spelling_can_be_forced(tmp_path: Path, flag: str, text: str) -> None:
+    assert program.user_script(script(tmp_path, text), (), launch_style=flag).local_rank_flag == flag
+
+
+def test_one_is_the_spelling_found(tmp_path: Path) -> None:
+    path = script(tmp_path, LAUNCH_STYLE.format(flag="--local_rank"))
+    assert program.user_script(path, (), launch_style="1").local_rank_flag == "--local_rank"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import click\n@click.option('--local_rank', type=int)\ndef main(local_rank): pass\n",
+        "from absl import flags\nflags.DEFINE_integer('local_rank', 0, 'torch gives it')\n",
+    ],
+)
+def test_other_ways_to_declare_it(tmp_path: Path, text: str) -> None:
+    assert program.user_script(script(tmp_path, text), ()).local_rank_flag == "--local_rank"

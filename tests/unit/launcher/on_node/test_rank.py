@@ -185,6 +185,39 @@ def test_the_end_says_whether_the_program_was_told_to(by_its_parent: bool) -> No
     assert told is None or (told["signal"] == "SIGTERM" and told["at"] <= end.fields["at"])
 
 
+_FAMILY = """
+import ctypes, os, signal, sys, time
+names = ["child", "pt_data_worker", "leaves"]
+for name in names:
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG
+        if name == "leaves":
+            os.setsid()
+        signal.signal(signal.SIGINT, lambda *_: (os.write(1, f"{name} interrupted\\n".encode()), os._exit(0)))
+        os.write(1, b"ready\\n")
+        time.sleep(60)
+        os._exit(0)
+signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.5), os.write(1, b"program interrupted\\n"), os._exit(0)))
+os.write(1, b"ready\\n")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("own", "heard"), [({"RINGMASTER_OWN_PORT": "1"}, ["child", "program"]), ({}, ["program"])])
+def test_an_interrupt_reaches_the_processes_that_a_program_starts(own: dict[str, str], heard: list[str]) -> None:
+    """But not torch's data workers, nor whatever has left the group, which a terminal's Ctrl-C would not reach."""
+    started = {"env": environment(_FAMILY, **own), "stdout": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen(RANK, **started) as parent:  # type: ignore[call-overload]
+        lines = (item for line in parent.stdout for item in StreamReader().feed(line) if isinstance(item, Lines))
+        ready = 0
+        while ready < 4:
+            ready += next(lines).texts.count(b"ready")
+        parent.send_signal(signal.SIGINT)
+        said = [text for item in lines for text in item.texts if text.endswith(b" interrupted")]
+    assert sorted(text.decode().split()[0] for text in said) == heard
+
+
 def test_a_frozen_program_is_known_as_such() -> None:
     code = "import os, signal; print('here', flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
     with subprocess.Popen(RANK, env=environment(code), stdout=subprocess.PIPE) as parent:

@@ -103,3 +103,9 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     path.symlink_to(path)
     with pytest.raises(RingmasterError, match="can't be read"):
         find_requirements(Program(arguments=(), root=tmp_path, script=tmp_path / "train.py"))
+
+
+def test_a_modules_is_in_its_code_root(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("mine")
+    program = Program(arguments=(), root=tmp_path, module="torchvision.train")
+    assert find_requirements(program) == Requirements(path=tmp_path / "requirements.txt", content=b"mine")

@@ -278,3 +278,10 @@ def test_a_file_of_secrets_stays_here_also_by_another_name(tmp_path: Path) -> No
     assert {"keys", "linked"} <= {entry.path for entry in list_code(tmp_path, script).entries}
     paths = {entry.path for entry in list_code(tmp_path, script, secrets=tmp_path / "linked").entries}
     assert paths == {"train.py"}
+
+
+def test_of_a_module_its_file_travels_even_if_git_ignores_it_and_none_where_it_has_none(repo: Path) -> None:
+    write(repo, "src/pkg/model.py", "src/pkg/train.py")
+    (repo / ".gitignore").write_text("train.py\n")
+    assert names(list_code(repo, repo / "src/pkg/train.py")) == [".gitignore", "src/pkg/model.py", "src/pkg/train.py"]
+    assert names(list_code(repo, None)) == [".gitignore", "src/pkg/model.py"]

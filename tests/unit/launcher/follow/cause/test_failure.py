@@ -114,6 +114,8 @@ def test_an_exit_code_with_the_last_line() -> None:
         ("torch.OutOfMemoryError: CUDA out of memory. Tried", "smaller batch"),
         ("OSError: [Errno 28] No space left on device", "df -h"),
         ("x.py: error: unrecognized arguments: --local-rank=0", "LAUNCH_STYLE=0"),
+        ("x.py: error: the following arguments are required: data, --local_rank", "LAUNCH_STYLE=--local_rank"),
+        ("x.py: error: the following arguments are required: --local-rank", "LAUNCH_STYLE=1"),
         ("RuntimeError: something else", None),
     ],
 )

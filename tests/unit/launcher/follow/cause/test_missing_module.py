@@ -112,11 +112,37 @@ class TestOwnCode:
             assert "pip" not in said and "REQUIREMENTS" not in said
             assert said.startswith("'mine' is your own code (")
 
-    def test_the_way_that_is_shown_works(self, script: Path, tmp_path: Path) -> None:
-        (tmp_path / "src" / "mine").mkdir(parents=True)
-        (tmp_path / "src" / "mine" / "__init__.py").write_text("answer = 42\n")
+    def test_below_the_code_root_or_its_src_that_is_to_be_named(self, script: Path, tmp_path: Path) -> None:
+        for folder in (tmp_path / "src", tmp_path):
+            (folder / "mine").mkdir(parents=True)
+            (folder / "mine" / "__init__.py").touch()
+            said = lacking("mine", script)
+            assert said.endswith(
+                f"beside train.py only: add CODE={tmp_path}, or start it as MODULE=tools.train CODE={tmp_path}"
+            )
+        assert "git ignore" in (hint("mine", script, root=tmp_path, on_cluster=True) or ""), "it was named"
+        assert "which has no 'model'" in (hint("mine.model", None, root=tmp_path, on_cluster=True) or "")
+
+    @pytest.mark.parametrize("place", ["torchtitan/__init__.py", "src/torchtitan/__init__.py", "torchtitan.py"])
+    def test_above_a_script_that_is_in_no_repository(self, tmp_path: Path, place: str) -> None:
+        for name in (place, "my scripts/train.py"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        said = lacking("torchtitan", tmp_path / "my scripts" / "train.py", on_cluster=False)
+        assert "pip" not in said and said.endswith(f"beside train.py only: add CODE={tmp_path}"), said
+
+    def test_a_module_lacks_what_is_elsewhere_in_its_code_root(self, tmp_path: Path) -> None:
+        (tmp_path / "libs" / "mine").mkdir(parents=True)
+        (tmp_path / "libs" / "mine" / "__init__.py").touch()
+        plan = replace(cluster_plan(), module="pkg.train", code_root=str(tmp_path))
+        said = explained(failed("ModuleNotFoundError: No module named 'mine'"), plan).hint or ""
+        assert said.startswith(f"'mine' is your own code (libs/mine), but Python looks for modules in {tmp_path} and")
+
+    def test_elsewhere_the_way_that_is_shown_works(self, script: Path, tmp_path: Path) -> None:
+        (tmp_path / "libs" / "mine").mkdir(parents=True)
+        (tmp_path / "libs" / "mine" / "__init__.py").write_text("answer = 42\n")
         said = lacking("mine", script)
-        assert "(src/mine), but Python looks for modules beside train.py only" in said
+        assert "(libs/mine), but Python looks for modules beside train.py only" in said
         line = said[said.index("sys.path.insert") : said.index(" before")]
         names: dict[str, object] = {"__file__": str(script)}
         before = list(sys.path)

@@ -80,6 +80,10 @@ logs: control ## follow a job (NAME) to its end and fetch its results; Ctrl-C le
 stop: control ## stop a job (NAME) on every node, with a checkpoint, and prove that nothing of it is left
 	@exec $(FAB) stop $(call rm-flags,stop)
 
+.PHONY: clean-runs
+clean-runs: control ## remove old jobs from runs/, all but the newest KEEP (20); asks first
+	@exec $(FAB) clean-runs $(call rm-flags,clean-runs)
+
 .PHONY: bench
 bench: everything ## measure, and write docs/performance.md; ONLY=step,recipe chooses, QUICK=1 shortens
 	@exec $(FAB) bench $(call rm-flags,bench)

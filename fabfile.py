@@ -58,6 +58,14 @@ def stop(_connection: Connection, *, debug: bool, **flags: str) -> None:
 
 
 @with_flags
+def clean_runs(_connection: Connection, *, debug: bool, **flags: str) -> None:
+    """Remove old jobs from runs/, all but the newest; asks first."""
+    from launcher.commands import clean_runs as verb
+
+    leave_with(lambda: verb.run(verb.Options(**flags)), debug=debug)
+
+
+@with_flags
 def provision(_connection: Connection, *, debug: bool, **flags: str) -> None:
     """Prepare every node for training; a second run changes nothing."""
     from launcher.commands.provision import Options, Verb, run

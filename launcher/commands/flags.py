@@ -28,7 +28,7 @@ def with_flags(body: Callable[..., None]) -> Callable[..., None]:
     Fabric derives a task's flags from the parameters of its function. Here they come from the list instead, and `body`
     receives them by name: texts, which are empty where the user gave none, and booleans for flags without a value.
     """
-    flags = flags_of(body.__name__)
+    flags = flags_of(body.__name__.replace("_", "-"))
     parameters = [Parameter("connection", Parameter.POSITIONAL_ONLY)]
     for name in flags:
         default: str | bool = False if name.startswith("--") else ""

@@ -29,6 +29,11 @@ class Inventory:
         """The file in which the nodes' host keys are pinned: beside the inventory."""
         return beside(self.path, "known_hosts")
 
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether all of its nodes are processes of this machine."""
+        return all(host.runtime == "process" for host in self.hosts)
+
     def everyone(self) -> tuple[Host, ...]:
         """Return all nodes of the inventory, also those that LIMIT leaves out."""
         return _with_password(read(self.path, passwords=self.passwords.vault), self.passwords.ssh)
@@ -43,7 +48,7 @@ class Inventory:
         if processes:
             raise RingmasterError(
                 f"{self.path}: {', '.join(processes)} is this machine itself (ringmaster_runtime: process): nothing is "
-                "prepared here, and jobs end with make train; for a cluster, copy inventory/hosts.example.yml to "
+                "prepared here; for a cluster, copy inventory/hosts.example.yml to "
                 "inventory/hosts.yml and list your machines"
             )
 

@@ -97,7 +97,8 @@ def _read(given: str, path: Path) -> dict[str, str]:
         content = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         way = f"; did you mean {given.rstrip('/')}/{NAME}?" if (path / NAME).is_file() else ""
-        raise RingmasterError(f"JOB={given}: can't be read ({error.strerror}){way}") from error
+        where = caller.looked_in(given)
+        raise RingmasterError(f"JOB={given}: can't be read ({error.strerror}{where}){way}") from error
     except ValueError as error:  # TOMLDecodeError names the line
         what = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"is not TOML: {error}"
         raise RingmasterError(f"JOB={given}: {what}") from error

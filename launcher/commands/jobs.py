@@ -13,12 +13,13 @@ from launcher.base.atomic_file import write_json
 from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
-from launcher.base.terminal import in_one_line, visible
+from launcher.base.terminal import visible
 from launcher.base.values import size
 from launcher.cluster.found_jobs import FoundJob, choose_job, find_jobs, plan_of
 from launcher.cluster.job import ClusterJob
 from launcher.cluster.teardown import prove_gone
-from launcher.commands.inventory import open_cluster
+from launcher.commands import job_table, local_jobs
+from launcher.commands.inventory import Inventory, open_inventory
 from launcher.follow import node_log
 from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome, recorded, seen_end
@@ -27,6 +28,7 @@ from launcher.follow.show.closing import show_end, unknown_line
 from launcher.follow.show.screen import Screen, duration, shown
 from launcher.follow.summary import finish, with_incidents, written
 from launcher.job.folder import RUNS, JobFolder, create
+from launcher.job.held import held
 from launcher.job.plan import Plan
 from launcher.on_node.job_folder import knows_more
 from launcher.ssh.connection import Remote
@@ -52,14 +54,25 @@ class LogsOptions(Options):
     work_limit: str = ""
 
 
+def _inventory(options: Options) -> Inventory:
+    """Return the nodes to ask: all of them machines, or all of them processes of this one.
+
+    Raises:
+        RingmasterError: the inventory is at fault, or it has both.
+    """
+    inventory = open_inventory(options.inventory, limit=options.limit, ask=options.ask)
+    if not inventory.is_this_machine:
+        inventory.refuse_processes()
+    return inventory
+
+
 @contextmanager
-def _nodes(options: Options) -> Iterator[Reached]:
+def _nodes(inventory: Inventory) -> Iterator[Reached]:
     """Connect to all nodes of the inventory that can be reached, and show the others.
 
     Raises:
-        RingmasterError: the inventory is at fault, or no node can be reached.
+        RingmasterError: no node can be reached.
     """
-    inventory = open_cluster(options.inventory, limit=options.limit, ask=options.ask)
     opened, failed = open_all(inventory.hosts, inventory.pins)
     try:
         if not opened:
@@ -74,17 +87,16 @@ def _nodes(options: Options) -> Iterator[Reached]:
 
 def status(options: Options) -> int:
     """Show every job that the nodes know of, and return the exit code."""
-    with _nodes(options) as reached:
+    inventory = _inventory(options)
+    if inventory.is_this_machine:
+        return local_jobs.status(options.name)
+    with _nodes(inventory) as reached:
         jobs = _jobs(reached)
     jobs = [job for job in jobs if options.name in {"", job.name}]
     if not jobs:
         print(f"no job {'of that name ' if options.name else ''}on {', '.join(reached.remotes)}")
         return ExitCode.SUCCEEDED
-    rows = [("job", "state", "age", "step", "nodes"), *(_row(job) for job in jobs)]
-    rows = [tuple(map(in_one_line, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:  # one line each, however long: users copy names from here into NAME=
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    job_table.show([_row(job) for job in jobs])
     return ExitCode.SUCCEEDED
 
 
@@ -111,15 +123,7 @@ def _jobs(reached: Reached) -> list[FoundJob]:
 
 def _row(job: FoundJob) -> tuple[str, ...]:
     age = "" if job.age_s is None else duration(max(0.0, job.age_s))
-    return job.name, job.state, age, _step(job), ", ".join(job.parts)
-
-
-def _step(job: FoundJob) -> str:
-    progress = Progress().after(job.last)
-    if progress.step is None:
-        return ""
-    total = f"/{progress.total_steps}" if progress.total_steps else ""
-    return f"{progress.step}{total}" + (f", epoch {progress.epoch}" if progress.epoch is not None else "")
+    return job.name, job.state, age, job_table.step_of(Progress().after(job.last)), ", ".join(job.parts)
 
 
 def logs(options: LogsOptions) -> int:
@@ -131,7 +135,10 @@ def logs(options: LogsOptions) -> int:
         RingmasterError: there is no such job, it was not started, or it is not one of these nodes.
     """
     work_limit = size("WORK_LIMIT", options.work_limit)
-    with _nodes(options) as reached:
+    inventory = _inventory(options)
+    if inventory.is_this_machine:
+        return local_jobs.logs(options.name)
+    with _nodes(inventory) as reached:
         job = choose_job(_jobs(reached), options.name, running=False)
         if job is None:
             raise RingmasterError("no node knows of a job; make train starts one")
@@ -141,7 +148,7 @@ def logs(options: LogsOptions) -> int:
         plan, remotes = plan_of(job, reached.remotes)
         _refuse_strangers(job, remotes)
         folder = _folder(plan)
-        with Screen(plan, folder.logs) as screen:
+        with held(folder), Screen(plan, folder.logs) as screen:
             attach = partial(ClusterJob, plan, folder, remotes, reached.pins, screen.note, work_limit=work_limit)
             if not job.open:
                 return _replay(job, plan, folder, attach(attach=True), screen)
@@ -162,7 +169,10 @@ def stop(options: Options) -> int:
     Raises:
         RingmasterError: no node can be reached or knows the job that NAME names, or several run and NAME is empty.
     """
-    with _nodes(options) as reached:
+    inventory = _inventory(options)
+    if inventory.is_this_machine:
+        return local_jobs.stop(options.name)
+    with _nodes(inventory) as reached:
         job = choose_job(_jobs(reached), options.name, running=True)
         if job is None:
             print(f"no job runs on {', '.join(reached.remotes)}")
@@ -202,7 +212,7 @@ def _stop(job: FoundJob, reached: Reached) -> tuple[str, set[str]]:
         return job.state, set()
     started_at = time.time() - (job.age_s or 0.0)
     folder = _folder(plan)
-    with Screen(plan, folder.logs, quiet=True) as screen:
+    with held(folder), Screen(plan, folder.logs, quiet=True) as screen:
         attached = ClusterJob(plan, folder, remotes, reached.pins, screen.note, attach=True)
         signals: tuple[signal.Signals, ...] = ()
         if job.failed and job.runs:  # its failure came first: whoever follows sees it, and ends the rest

@@ -65,11 +65,12 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         data = data or from_job.data or ""
         arguments = arguments or from_job.arguments
         variables = variables or dict(from_job.variables)
+    secrets = _secrets(options.secrets) if options.secrets else None
     style, another = options.launch_style, options.script or options.module
     if from_job and not style and not another:
         style = from_job.launch_style or "0"
-    program = choose(options.script, options.module, options.code, from_job, arguments, parse_launch_style(style))
-    secrets = _secrets(options.secrets) if options.secrets else None
+    style = parse_launch_style(style)
+    program = choose(options.script, options.module, options.code, from_job, arguments, style)
     copy = _existing(data, bundled=program.bundled) if data else None
     if secrets and copy and secrets.resolve().is_relative_to(copy.resolve()):
         raise RingmasterError(f"SECRETS: {options.secrets} lies in DATA, which stays on the nodes; move it elsewhere")
@@ -93,6 +94,11 @@ def to_request(options: TrainOptions, from_job: Earlier | None) -> Request:
         variables=variables | _nccl_debug(options),
         work_limit=size("WORK_LIMIT", options.work_limit),
     )
+
+
+def _python(options: TrainOptions, from_job: Earlier | None) -> Path | None:
+    python = options.rank_python or (from_job.rank_python if from_job else None)
+    return rank_python.locate(python) if python else None
 
 
 def parse_launch_style(text: str) -> str:
@@ -122,11 +128,6 @@ def _placeholders(options: TrainOptions, from_job: Earlier | None, program: Prog
     return wanted
 
 
-def _python(options: TrainOptions, from_job: Earlier | None) -> Path | None:
-    python = options.rank_python or (from_job.rank_python if from_job else None)
-    return rank_python.locate(python) if python else None
-
-
 def _strategy(arguments: tuple[str, ...]) -> str:
     try:
         return trainer_config.strategy(arguments)
@@ -144,7 +145,7 @@ def _existing(data: str, *, bundled: bool) -> Path:
     if not path.exists():
         raise RingmasterError(
             f"DATA: {data}: no such file or folder{caller.looked_in(data)}; give the path of your copy, or leave DATA "
-            "out" + (" to have the data set fetched, or use ARGS='--dataset synthetic'" if bundled else "")
+            + ("out to have the data set fetched, or use ARGS='--dataset synthetic'" if bundled else "out")
         )
     return path
 

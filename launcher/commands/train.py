@@ -26,6 +26,7 @@ from launcher.image.record import image_of, place
 from launcher.inventory.hosts import Host
 from launcher.job.checkpoint import Checkpoint, inherit
 from launcher.job.folder import RUNS, Earlier, JobFolder, NameTakenError, choose, create, discard, earlier
+from launcher.job.held import held
 from launcher.job.plan import Plan
 from launcher.job.request import Request, choose_nodes
 from trainer.config import run_config as trainer_config
@@ -67,14 +68,16 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
             return ExitCode.SUCCEEDED
         plan, folder = _equipped(options, request, site, source, plan, folder)
         site.prepare(plan)
-        plan, folder = _created(options, request, site, source, plan, folder, _again(options, inventory, from_job))
-        try:
-            site.place(plan, folder, request)
-        except BaseException:
-            discard(folder)
-            raise
-        timings.mark("folders made, code placed")
-        return _carry_out(plan, folder, site, started_at, detach=detach)
+        again = _again(options, request, inventory, from_job)
+        plan, folder = _created(options, request, site, source, plan, folder, again)
+        with held(folder):
+            try:
+                site.place(plan, folder, request)
+            except BaseException:
+                discard(folder)
+                raise
+            timings.mark("folders made, code placed")
+            return _carry_out(plan, folder, site, started_at, detach=detach)
 
 
 def _fitting(options: TrainOptions, request: Request, hosts: Sequence[Host], *, detach: bool) -> Request:
@@ -190,9 +193,11 @@ def _equipped(
     return _planned(options, request, site, source) if site.equip(plan) else (plan, folder)
 
 
-def _again(options: TrainOptions, inventory: Inventory, from_job: Earlier | None) -> str:
+def _again(options: TrainOptions, request: Request, inventory: Inventory, from_job: Earlier | None) -> str:
     """Return the file that starts the same job again; empty, with a word to the user, where there can't be one."""
     continues = ""
+    if options.module and not options.code:  # it was found from the folder that the user was in
+        options = replace(options, code=str(request.program.root))
     if from_job:
         continues = str(from_job.folder.path) if "/" in options.resume else from_job.folder.name
     try:

@@ -20,8 +20,11 @@ RUNS = ROOT / "runs"
 _LATEST = "latest"
 
 OURS = frozenset(
-    {"plan.json", "job.toml", "summary.json", "report.html", "logs", "nodes", "run", "work", "replaced.json"}
-)
+    {
+        "plan.json", "job.toml", ".launcher", "summary.json", "report.html", "logs", "nodes", "run", "work",
+        "replaced.json",
+    }
+)  # fmt: skip
 """Names in a job's folder that are the launcher's: nothing that the job writes into RUN_DIR gets one of them."""
 OURS_OF_A_NODE = frozenset({"run", "work"})
 """The same in the folder of a node that is not the first."""
@@ -46,6 +49,11 @@ class JobFolder:
     def plan(self) -> Path:
         """What was launched."""
         return self.path / "plan.json"
+
+    @property
+    def launcher(self) -> Path:
+        """What the launcher holds that follows the job (`launcher.job.held`)."""
+        return self.path / ".launcher"
 
     @property
     def job_file(self) -> Path:
@@ -191,10 +199,10 @@ class Earlier:
     """The option that gave its ranks their local rank, or `spawn`, else empty."""
     ranks: int | None = None
     """Its `RANKS`."""
-    placeholders: bool = False
-    """Its `PLACEHOLDERS`."""
     rank_python: str | None = None
     """Its `RANK_PYTHON`."""
+    placeholders: bool = False
+    """Its `PLACEHOLDERS`."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its `ENV`."""
 
@@ -239,8 +247,8 @@ def earlier(runs: Path, name: str) -> Earlier:
             data=plan["data"],
             launch_style=plan["launch_style"],
             ranks=plan.get("ranks"),
-            placeholders=bool(plan.get("placeholders")),
             rank_python=plan.get("rank_python"),
+            placeholders=bool(plan.get("placeholders")),
             variables=dict(plan.get("variables", {})),
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

@@ -65,10 +65,10 @@ class Plan:
     """The option that gives each rank its local rank, or `spawn`; empty: neither."""
     ranks: int | None = None
     """Processes per node, where RANKS asked for them."""
-    placeholders: bool = False
-    """Whether names in braces in `arguments` are filled in, for each node."""
     rank_python: str | None = None
     """The user's own Python (RANK_PYTHON), where the ranks run with it."""
+    placeholders: bool = False
+    """Whether names in braces in `arguments` are filled in, for each node."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What ENV gave the ranks; the nodes' environments have it too."""
     code: str | None = None

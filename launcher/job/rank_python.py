@@ -28,7 +28,9 @@ def locate(text: str) -> Path:
     if "/" not in text and not path.exists():
         found = shutil.which(text)
         if not found:
-            raise RingmasterError(f"RANK_PYTHON={text}: no such file or folder here, and no such program on PATH")
+            raise RingmasterError(
+                f"RANK_PYTHON={text}: no such file or folder{caller.looked_in(text)}, and no such program on PATH"
+            )
         path = Path(found).absolute()
     if path.is_dir():
         folder, path = path, path / "bin" / "python"
@@ -38,7 +40,7 @@ def locate(text: str) -> Path:
             raise RingmasterError(f"RANK_PYTHON={text}: is no environment's folder: there is no bin/python in it{way}")
     if not path.is_file():
         what = "a link to nothing: make that environment anew" if path.is_symlink() else "no such file or folder"
-        raise RingmasterError(f"RANK_PYTHON={text}: {what}")
+        raise RingmasterError(f"RANK_PYTHON={text}: {what}{caller.looked_in(text)}")
     if not os.access(path, os.X_OK):
         raise RingmasterError(f"RANK_PYTHON={text}: can't be executed: give a Python, or its environment's folder")
     return path

@@ -1,158 +1,80 @@
-"""The Python that the ranks of this machine's nodes run with: the launcher's own (`.venv`), or the user's."""
+"""Whether the Python that runs the ranks has a module, or a package with a console script."""
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import metadata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.job.rank_python import lacks
+from launcher.job import module as modules
+from launcher.job.code_root import importable
 
-_SHOWN = ("torch", "torchvision")
-_ASK_S = 60.0
-"""For a Python on a disk that has not read it yet."""
+# Only the first name is asked for: Python would import a package to find what is in it.
 _ASK = """
-import json, sys
-found = {"python": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.prefix, "executable": sys.executable}
-found["packages"], found["waits"] = {}, "ringmaster_exit" in sys.modules
-try:
-    from importlib import metadata, util
-    for name in ("torch", "torchvision", "numpy"):
-        if util.find_spec(name) is not None:
-            try:
-                found["packages"][name] = metadata.version(name)
-            except metadata.PackageNotFoundError:
-                found["packages"][name] = ""
-except ImportError:
-    pass
-print(json.dumps(found))
+import importlib.metadata, importlib.util, json, sys
+package, colon, script = sys.argv[1].partition(":")
+if colon:
+    try:
+        points = importlib.metadata.distribution(package).entry_points
+        scripts = [one.name for one in points if one.group == "console_scripts"]
+    except importlib.metadata.PackageNotFoundError:
+        scripts = None
+    print(json.dumps({"scripts": scripts}))
+else:
+    spec = importlib.util.find_spec(package.partition(".")[0])
+    folders = spec and spec.submodule_search_locations
+    print(json.dumps({"found": spec is not None, "folders": None if folders is None else list(folders)}))
 """
-"""Runs with any Python from 2.7 on, and imports nothing of what it finds: torch alone would take seconds."""
+_LIMIT_S = 60
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interpreter:
-    """A Python as ranks are run with it."""
-
-    program: Path
-    agent: tuple[str, ...]
-    """How torchrun is started with it."""
-    environment: Mapping[str, str]
-    """What activating its environment in a shell would set."""
-    packages: Mapping[str, str]
-    """Versions by name, `python` among them; empty where unknown."""
-    waits: bool = True
-    """Whether it has `ringmaster_exit` (docs/decisions/0034)."""
-
-    @property
-    def versions(self) -> str:
-        """Its version and those of torch and torchvision, for people."""
-        named = [f"{name} {self.packages.get(name, 'not installed') or 'of unknown version'}" for name in _SHOWN]
-        return ", ".join([f"Python {self.packages['python']}", *named])
-
-
-def ours(inherited: Mapping[str, str]) -> Interpreter:
-    """Return the launcher's own Python.
+def refuse_missing(name: str, root: Path, python: Path) -> None:
+    """Refuse a module that is neither the user's own nor the interpreter's, before anything starts.
 
     Args:
-        inherited: the variables that ranks inherit.
-    """
-    program = Path(sys.executable)
-    versions = {name: _version(name) for name in _SHOWN}
-    return Interpreter(
-        program=program,
-        agent=(str(program.with_name("torchrun")),),
-        environment=activation(program.parent, Path(sys.prefix), inherited),
-        packages={
-            "python": ".".join(str(part) for part in sys.version_info[:3]),
-            **{name: version for name, version in versions.items() if version},
-        },
-    )
-
-
-def users(program: Path, inherited: Mapping[str, str], *, bundled: bool) -> Interpreter:
-    """Return the user's own Python, once it has said what it has; nothing is written into its environment.
-
-    Its torchrun is started as a module: the script of that name may be absent, or begin with the path of a Python that
-    has moved.
-
-    Args:
-        inherited: the variables that ranks inherit.
-        bundled: whether the job is the bundled trainer's.
+        name: the module, or `package:script`.
+        root: the code root.
+        python: the interpreter that runs the ranks.
 
     Raises:
-        RingmasterError: it is no Python, or can't run the job.
+        RingmasterError: it isn't there.
     """
-    found = _asked(program, inherited)
-    packages = {"python": str(found["python"]), **found["packages"]}
-    for what in lacks(packages, bundled=bundled):
-        raise _refused(program, what)
-    # `-m` would look for modules in the code root first, where a script's neighbour may be called `queue`.
-    safe = ("-P",) if tuple(map(int, packages["python"].split("."))) >= (3, 11) else ()
-    folder = Path(found["executable"] or program).parent
-    return Interpreter(
-        program=program,
-        agent=(str(program), *safe, "-m", "torch.distributed.run"),
-        environment=activation(folder, Path(found["prefix"]), inherited),
-        packages=packages,
-        waits=found["waits"] is True,
-    )
-
-
-def activation(folder: Path, prefix: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make programs of an environment the ones that are found: its folder first on PATH.
-
-    Args:
-        folder: where its Python is.
-        prefix: its top folder.
-        inherited: the variables without it.
-    """
-    others = [each for each in inherited.get("PATH", os.defpath).split(os.pathsep) if each != str(folder)]
-    variables = {"PATH": os.pathsep.join([str(folder), *others])}
-    if (prefix / "pyvenv.cfg").is_file():
-        variables["VIRTUAL_ENV"] = str(prefix)
-    if (prefix / "conda-meta").is_dir():
-        variables["CONDA_PREFIX"] = str(prefix)
-    return variables
-
-
-def _asked(program: Path, inherited: Mapping[str, str]) -> dict[str, Any]:
+    own = [root / folder for folder in importable(root)]
+    if ":" not in name and not modules.lacks(name, own):
+        return
     try:
-        done = subprocess.run(
-            [program, "-c", _ASK],
-            env=dict(inherited),
-            cwd="/",  # where no module of the user's is found by accident
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_ASK_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _refused(program, f"does not say within {_ASK_S:.0f} s what it has") from error
-    except OSError as error:
-        raise _refused(program, f"can't be started: {error.strerror}") from error
-    said = done.stdout.decode(errors="replace").strip()
-    try:
-        found = json.loads(said.rpartition("\n")[2])  # what it loads when it starts may print something first
-        if done.returncode == 0 and isinstance(found, dict) and found.keys() >= {"python", "prefix", "packages"}:
-            return found
-    except ValueError:
-        pass
-    lines = [*said.splitlines(), *done.stderr.decode(errors="replace").strip().splitlines()]
-    raise _refused(program, f"is no Python that works: it ended with {done.returncode} ({''.join(lines[-1:])[:200]})")
+        # Not in the working folder, where Python would look as well.
+        words = [str(python), "-c", _ASK, name]
+        done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=_LIMIT_S, check=True)
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return  # the ranks will say what is wrong with it
+    why = _console(name, answer["scripts"]) if ":" in name else _module(name, answer, own)
+    if why:
+        places = [python] if ":" in name else [*own, python]
+        looked = f"looked in {', '.join(map(str, places))}"
+        raise RingmasterError(f"MODULE={name}: {why} ({looked})", exit_code=ExitCode.NOT_STARTED)
 
 
-def _refused(program: Path, what: str) -> RingmasterError:
-    return RingmasterError(f"RANK_PYTHON: {program} {what}", exit_code=ExitCode.NOT_STARTED)
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
+def _console(name: str, scripts: list[str] | None) -> str:
+    package, _, script = name.partition(":")
+    if scripts is None:
+        return f"the package {package} is not installed there: install it, or correct the name"
+    if script in scripts:
         return ""
+    return f"{package} has no console script {script}; it has: {', '.join(sorted(scripts)) or 'none'}"
+
+
+def _module(name: str, answer: dict[str, Any], own: Sequence[Path]) -> str:
+    top, _, rest = name.partition(".")
+    if not answer["found"]:
+        if modules.find(top, own):  # a folder that makes no package
+            return modules.lacks(name, own)
+        return f"there is no {top}: name the folder that holds it with CODE=, or install its package there"
+    if answer["folders"] is None:
+        return f"{top} is no package" if rest else ""
+    places = [Path(folder) for folder in answer["folders"]]
+    if any(place.name != top for place in places):
+        return ""  # an editable installation, whose folders have other names
+    return modules.lacks(name, [place.parent for place in places])

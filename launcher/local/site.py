@@ -19,11 +19,11 @@ from launcher.job.facts import GLOO, Places
 from launcher.job.folder import Earlier, JobFolder
 from launcher.job.plan import RANK_WORDS, Plan, make_plan
 from launcher.job.request import Request
-from launcher.local import interpreter, machine, run_folder
+from launcher.local import machine, run_folder
 from launcher.local.facts import gather, refuse_unknown_interfaces, refuse_unseen_gpus
 from launcher.local.gpu_shares import with_shared_gpus
-from launcher.local.installed_modules import refuse_missing
-from launcher.local.interpreter import Interpreter
+from launcher.local.interpreter import refuse_missing
+from launcher.local.python import Interpreter, our_python, users_python
 from launcher.local.run_folder import RunFolder
 from launcher.local.runtime import ProcessRuntime
 
@@ -41,7 +41,7 @@ class LocalSite:
     @property
     def versions(self) -> str:
         """The versions of Python, torch and torchvision here; of the user's own, also where it is."""
-        user, python = self._user, self._user or interpreter.ours(os.environ)
+        user, python = self._user, self._user or our_python(os.environ)
         return f"{python.versions}" + (f" ({user.program})" if user else "")
 
     def newest(self, job: Earlier) -> Checkpoint:
@@ -65,10 +65,9 @@ class LocalSite:
         Raises:
             RingmasterError: the inventory doesn't fit this machine, or nothing here has the module.
         """
-        bundled = request.program.bundled
-        if request.python:
-            self._user = self._user or interpreter.users(request.python, os.environ, bundled=bundled)
-        python = self._user or interpreter.ours(os.environ)
+        if request.python and self._user is None:
+            self._user = users_python(request.python, os.environ, bundled=request.program.bundled)
+        python = self._user or our_python(os.environ)
         machine_facts = gather(self._hosts)
         refuse_unknown_interfaces(machine_facts, request)
         settings = machine_facts[0].settings
@@ -113,8 +112,8 @@ class LocalSite:
         had_torch = _has_torch()
         if self._user is None:
             _install_torch()
-        if plan.module and plan.code_root and not (had_torch or self._user):
-            refuse_missing(plan.module, Path(plan.code_root), Path(plan.nodes[0].argv[-RANK_WORDS]))
+            if plan.module and plan.code_root and not had_torch:
+                refuse_missing(plan.module, Path(plan.code_root), Path(plan.nodes[0].argv[-RANK_WORDS]))
         if not plan.bundled:  # the bundled trainer checks this itself, without another import of torch
             refuse_unseen_gpus(plan, self._user.program if self._user else Path(sys.executable))
         return False
@@ -165,10 +164,6 @@ class LocalJob:
         """Do nothing: nothing of the job is anywhere else."""
 
 
-def _has_torch() -> bool:
-    return util.find_spec("torch") is not None
-
-
 def _install_torch() -> None:
     if Path(sys.prefix) == _VENV:
         code = subprocess.run([str(ROOT / "requirements" / "install.sh"), "trainer"], check=False).returncode
@@ -179,6 +174,10 @@ def _install_torch() -> None:
             f"{sys.executable} has no torch; install requirements/trainer.txt there, or use make, which does",
             exit_code=ExitCode.NOT_STARTED,
         )
+
+
+def _has_torch() -> bool:
+    return util.find_spec("torch") is not None
 
 
 def _notes(plan: Plan, user: Interpreter | None) -> Iterator[str]:

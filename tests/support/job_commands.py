@@ -14,7 +14,7 @@ from launcher.base.node_table import Row
 from launcher.cluster import teardown
 from launcher.cluster.sockets import SOCKETS
 from launcher.commands import jobs
-from launcher.commands.jobs import Options
+from launcher.commands.inventory import Inventory
 from launcher.follow.outcome import Outcome
 from launcher.follow.summary import finish
 from launcher.inventory.hosts import Host
@@ -67,7 +67,7 @@ class Cluster(Nodes):
         self.supervision = Supervision()
 
     @contextmanager
-    def reached(self, _: Options) -> Iterator[Any]:
+    def reached(self, _: Any) -> Iterator[Any]:
         yield pool.Reached(remotes=dict(self.remotes), missing=dict(self.missing), pins=Path("/p"))
 
     def age(self, seconds: float) -> None:
@@ -113,6 +113,9 @@ class Cluster(Nodes):
 def asked(top: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Return a cluster that the three commands ask, with a stand-in for the follower."""
     made = Cluster(top)
+    monkeypatch.setattr(
+        jobs, "_inventory", lambda _: Inventory(path=top / "hosts.yml", hosts=(Host(name="a", address="a"),))
+    )
     monkeypatch.setattr(jobs, "_nodes", made.reached)
     monkeypatch.setattr(jobs, "RUNS", top / "runs")
     monkeypatch.setattr(jobs, "ROOT", top)

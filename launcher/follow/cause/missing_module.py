@@ -82,6 +82,7 @@ def explained(failure: Failure, plan: Plan) -> Failure:
         on_cluster=head.container is not None,
         foreign=foreign,
         hidden=match[2] or "",
+        python=plan.rank_python or "",
     )
     return replace(failure, hint=advice)
 
@@ -94,6 +95,7 @@ def hint(
     on_cluster: bool,
     foreign: str = "",
     hidden: str = "",
+    python: str = "",
 ) -> str | None:
     """Return what to do about a module that could not be imported; None where no advice is safe.
 
@@ -103,6 +105,7 @@ def hint(
         root: the code root that the user named, or a module's: Python looks there too.
         foreign: the image, if `make image` did not build it.
         hidden: the module that was found in its place, and is no package.
+        python: the user's own, where the ranks run with it.
     """
     top = module.partition(".")[0]
     program = _Program(script if script and script.is_file() else None, root)
@@ -117,7 +120,7 @@ def hint(
         return None  # a part of Python or of a package, which no package of that name brings
     if hidden:
         return None
-    return _install(module, on_cluster=on_cluster, foreign=foreign)
+    return _install(module, on_cluster=on_cluster, foreign=foreign, python=shlex.quote(python or ".venv/bin/python"))
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def _way(folder: Path, program: _Program) -> str:
     )
 
 
-def _install(module: str, *, on_cluster: bool, foreign: str) -> str:
+def _install(module: str, *, on_cluster: bool, foreign: str, python: str) -> str:
     top, _, rest = module.partition(".")
     package = "" if rest else package_of(top)
     what = package or f"the package that has the module '{module}'"
@@ -184,7 +187,7 @@ def _install(module: str, *, on_cluster: bool, foreign: str) -> str:
         return f"the image lacks it: {add_packages(what, foreign, '<a file with it>')}"
     if on_cluster:
         return f"the image lacks it: add {what} to a requirements.txt, then make image REQUIREMENTS=<that file>"
-    return f"install {what} into this environment: .venv/bin/python -m pip install {package or '<its name>'}"
+    return f"install {what} into this environment: {python} -m pip install {package or '<its name>'}"
 
 
 def package_of(top: str) -> str:

@@ -178,6 +178,17 @@ def test_an_inventory_that_names_an_image_is_refused(node: Node, tmp_path: Path)
     assert not node.ran
 
 
+def test_relative_requirements_are_in_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "folder", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.txt").write_text("einops\n")
+    for name in ("mine.txt", "~/mine.txt"):
+        wanted = image.wanted_image(image.ImageOptions(requirements=name))
+        assert (wanted.requirements, wanted.requirements_path) == (b"einops\n", str(tmp_path / "mine.txt"))
+    with pytest.raises(RingmasterError, match=f"No such file or directory in {tmp_path}"):
+        image.wanted_image(image.ImageOptions(requirements="pyproject.toml"))
+
+
 class TestATorchOfTheUsersChoice:
     def test_is_built_recorded_and_said_to_be_theirs(self, node: Node, hosts: str) -> None:
         assert image.run(ImageOptions(inventory=hosts, torch="2.15")) == ExitCode.SUCCEEDED
@@ -212,14 +223,3 @@ class TestATorchOfTheUsersChoice:
         with pytest.raises(RingmasterError, match=message):
             image.run(ImageOptions(inventory=hosts, **options))
         assert not Path(hosts).with_name("image.yml").exists()
-
-
-def test_relative_requirements_are_in_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller, "folder", lambda: tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "mine.txt").write_text("einops\n")
-    for name in ("mine.txt", "~/mine.txt"):
-        wanted = image.wanted_image(image.ImageOptions(requirements=name))
-        assert (wanted.requirements, wanted.requirements_path) == (b"einops\n", str(tmp_path / "mine.txt"))
-    with pytest.raises(RingmasterError, match=f"No such file or directory in {tmp_path}"):
-        image.wanted_image(image.ImageOptions(requirements="pyproject.toml"))

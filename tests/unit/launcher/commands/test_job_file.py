@@ -52,7 +52,7 @@ def test_values_as_they_are_written_by_people(file: Path) -> None:
         nodes = 2
         gpus = [0, 2]
         args = ["--lr", 0.1, "--note", "it's $HOME"]
-        launch_style = 0
+        placeholders = false
         detach = true
         resume = "latest"
         nccl_debug = "INFO"
@@ -61,7 +61,7 @@ def test_values_as_they_are_written_by_people(file: Path) -> None:
         A = "x y"
         """,
     )
-    assert (options.nodes, options.gpus, options.detach, options.launch_style) == ("2", "0,2,", "1", "0")
+    assert (options.nodes, options.gpus, options.detach, options.placeholders) == ("2", "0,2,", "1", "0")
     assert split_arguments(options.args) == ("--lr", "0.1", "--note", "it's $HOME")
     assert parse_variables(options.env) == {"OMP_NUM_THREADS": "4", "A": "x y"}
     assert (options.resume, options.nccl_debug, options.name) == ("latest", "INFO", "")

@@ -15,14 +15,15 @@ import pytest
 from launcher.base.errors import ExitCode, RingmasterError, StoppedError
 from launcher.base.paths import ROOT
 from launcher.commands import train
+from launcher.commands.inventory import Inventory
 from launcher.commands.options import TrainOptions
 from launcher.follow.outcome import Outcome
 from launcher.follow.runtime import NotStartedError
-from launcher.job.folder import JobFolder, create
+from launcher.job.folder import Earlier, JobFolder, create
 from launcher.job.plan import Plan
 from launcher.job.request import Request
 from tests.support.cluster.cluster_job import FAILED, SUCCEEDED, UNKNOWN, Nodes
-from tests.support.plans import cluster_plan, facts, plan_for
+from tests.support.plans import cluster_plan, facts, plan_for, request
 
 NEVER = replace(FAILED, exit_code=ExitCode.NOT_STARTED, started=False)
 LET_GO = Outcome(state="detached", exit_code=ExitCode.TERMINATED)
@@ -275,6 +276,18 @@ class TestBeforeAnythingIsBrought:
         with pytest.raises(RingmasterError, match=says) as raised:
             train.run(TrainOptions(inventory=LOCAL, dry_run=dry_run, **options), started_at=1000.0)
         assert (raised.value.exit_code, place.told) == (ExitCode.USAGE, looks)
+
+
+def test_a_jobs_file_says_where_its_module_was_found_and_what_latest_was(tmp_path: Path) -> None:
+    inventory = Inventory(path=tmp_path / "hosts.yml", hosts=())
+    asked = request()  # its code root is /checkout
+    text = train._again(TrainOptions(module="pkg.train"), asked, inventory, None)
+    assert 'module = "pkg.train"\ncode = "/checkout"\n' in text
+    assert "code" not in train._again(TrainOptions(), asked, inventory, None)
+    folder = JobFolder(path=tmp_path / "one")
+    earlier = Earlier(given="", folder=folder, stored={}, script=None, arguments=(), data=None, launch_style="")
+    assert 'resume = "one"\n' in train._again(TrainOptions(resume="latest"), asked, inventory, earlier)
+    assert f'resume = "{tmp_path}/one"\n' in train._again(TrainOptions(resume="runs/one"), asked, inventory, earlier)
 
 
 class TestThePythonOfTheRanks:

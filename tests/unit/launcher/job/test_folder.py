@@ -125,8 +125,8 @@ def test_every_name_that_we_give_in_a_jobs_folder_is_ours(tmp_path: Path) -> Non
     """What the job itself writes under such a name is laid aside (`launcher.cluster.transfer.download`)."""
     folder = job.JobFolder(path=tmp_path / "job")
     job.create(folder, plan_for(facts(1)))
-    paths = (folder.plan, folder.job_file, folder.summary, folder.report, folder.logs, folder.own, folder.replaced)
-    paths += (folder.work_of("node1", head=True),)
+    paths = (folder.plan, folder.job_file, folder.launcher, folder.summary, folder.report, folder.logs, folder.own)
+    paths += (folder.replaced, folder.work_of("node1", head=True))
     assert {path.name for path in paths} | {"nodes"} == job.OURS
     assert {path.name for path in folder.path.iterdir()} <= job.OURS | {"checkpoints"}
     assert not {folder.metrics.name, folder.checkpoints.name} & job.OURS, "these are the job's to write"

@@ -29,7 +29,7 @@ def test_a_path_or_its_environments_folder(environment: Path) -> None:
 def test_a_bare_name_is_looked_up_on_path(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(environment / "bin"))
     assert locate("python") == environment / "bin" / "python"
-    with pytest.raises(RingmasterError, match=r"^RANK_PYTHON=python3\.99: no such file or folder here, and no such"):
+    with pytest.raises(RingmasterError, match=r"^RANK_PYTHON=python3\.99: no such file or folder, and no such"):
         locate("python3.99")
 
 

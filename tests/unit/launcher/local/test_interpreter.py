@@ -1,92 +1,61 @@
-"""The Python of a job's ranks on this machine: asked what it has, and put first on their PATH."""
+"""A module that is not the user's own is looked for in the interpreter, before anything starts."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.local import interpreter
+from launcher.local.interpreter import refuse_missing
+
+PYTHON = Path(sys.executable)
 
 
-def program(path: Path, text: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return path
+@pytest.mark.parametrize("name", ["pytest", "timeit", "json.tool", "http.server", "pytest:py.test"])
+def test_what_it_has_may_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / "http").mkdir()  # a folder without modules hides nothing
+    refuse_missing(name, tmp_path, PYTHON)
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> Path:
-    """Return a virtual environment without any package."""
-    folder = tmp_path / "an environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    return folder
-
-
-def with_torch(environment: Path, version: str) -> None:
-    (packages,) = environment.glob("lib/python3*/site-packages")
-    (packages / "torch").mkdir()
-    (packages / "torch" / "__init__.py").write_text("raise SystemExit('it is not to be imported')")
-    (packages / f"torch-{version}.dist-info").mkdir()
-    (packages / f"torch-{version}.dist-info" / "METADATA").write_text(f"Name: torch\nVersion: {version}\n")
-
-
-def test_the_launchers_own_comes_first_on_path() -> None:
-    python = interpreter.ours({"PATH": f"/usr/bin:{Path(sys.executable).parent}:/bin"})
-    assert python.environment["PATH"] == f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    assert python.versions.startswith(f"Python {sys.version.split()[0]}, torch ")
-
-
-def test_the_users_own_says_what_it_has(environment: Path) -> None:
-    with_torch(environment, "2.9.1+cpu")
-    python = interpreter.users(environment / "bin" / "python", {"PATH": "/bin"}, bundled=False)
-    assert python.environment == {"PATH": f"{environment / 'bin'}:/bin", "VIRTUAL_ENV": str(environment)}
-    assert python.versions == f"Python {sys.version.split()[0]}, torch 2.9.1+cpu, torchvision not installed"
-    assert python.agent[0] == str(environment / "bin" / "python")
-    assert python.agent[-2:] == ("-m", "torch.distributed.run")
-    assert not python.waits
-
-
-def test_it_may_print_something_when_it_starts(environment: Path) -> None:
-    with_torch(environment, "2.9.1")
-    (packages,) = environment.glob("lib/python3*/site-packages")
-    (packages / "sitecustomize.py").write_text("print('{\"hello\": 1}')")
-    assert interpreter.users(environment / "bin" / "python", {}, bundled=False).packages["torch"] == "2.9.1"
+def test_the_users_own_is_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "mine.py").touch()
+    refuse_missing("mine", tmp_path, Path("/no/python"))
 
 
 @pytest.mark.parametrize(
-    ("script", "message"),
+    ("name", "says"),
     [
-        ("echo no; exit 3", r"is no Python that works: it ended with 3 \(no\)$"),
-        ("echo '[1]'", "is no Python that works"),
-        ("printf 'caf\\351' >&2", "is no Python that works"),
-        ("true", r"is no Python that works: it ended with 0 \(\)"),
+        (
+            "nowhere.train",
+            "there is no nowhere: name the folder that holds it with CODE=, or install its package there",
+        ),
+        ("json.tools", "there is no module json.tools; json has tool"),
+        ("timeit.x", "timeit is no package"),
+        ("email", "email is a package without a __main__.py"),
+        ("folder", "folder is a package without a __main__.py: name one of its modules, such as MODULE=folder.train"),
+        ("nowhere:run", "the package nowhere is not installed there"),
+        ("pytest:nope", "pytest has no console script nope; it has: py.test, pytest"),
     ],
 )
-def test_what_is_no_python_is_refused(script: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(RingmasterError, match=message) as raised:
-        interpreter.users(program(tmp_path / "python", script), {"PATH": "/usr/bin:/bin"}, bundled=False)
-    assert raised.value.exit_code == ExitCode.NOT_STARTED
+def test_what_is_nowhere_is_refused_and_where_it_was_looked_for_is_said(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "train.py").write_text("if __name__ == '__main__': pass\n")
+    with pytest.raises(RingmasterError, match="looked in") as refused:
+        refuse_missing(name, tmp_path, PYTHON)
+    assert says in str(refused.value) and str(PYTHON) in str(refused.value)
+    assert (":" in name) or str(tmp_path) in str(refused.value)
+    assert refused.value.exit_code == ExitCode.NOT_STARTED
 
 
-def test_what_can_not_run_the_job_is_refused(environment: Path, tmp_path: Path) -> None:
-    python = environment / "bin" / "python"
-    with pytest.raises(RingmasterError, match="has no torch: install it there"):
-        interpreter.users(python, {}, bundled=False)
-    with_torch(environment, "2.9.1")
-    with pytest.raises(RingmasterError, match=r"has torch 2\.9\.1; the bundled trainer needs 2\.10"):
-        interpreter.users(python, {}, bundled=True)
-    broken = tmp_path / "broken"
-    broken.write_bytes(b"\x7fELF")
-    broken.chmod(0o755)
-    with pytest.raises(RingmasterError, match="can't be started"):
-        interpreter.users(broken, {}, bundled=False)
+def test_nothing_of_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site" / "noisy").mkdir(parents=True)
+    (tmp_path / "site" / "noisy" / "__init__.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\n")
+    (tmp_path / "site" / "noisy" / "train.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    refuse_missing("noisy.train", tmp_path, PYTHON)
+    assert not (tmp_path / "imported").exists()
 
 
-def test_a_conda_environment_is_activated_as_one(tmp_path: Path) -> None:
-    (tmp_path / "conda-meta").mkdir()
-    set_by_it = interpreter.activation(tmp_path / "bin", tmp_path, {})
-    assert set_by_it["CONDA_PREFIX"] == str(tmp_path)
-    assert "VIRTUAL_ENV" not in set_by_it
-    assert set_by_it["PATH"].startswith(f"{tmp_path / 'bin'}:/")
+def test_an_interpreter_that_can_not_be_asked_refuses_nothing(tmp_path: Path) -> None:
+    refuse_missing("nowhere", tmp_path, Path("/no/python"))

@@ -53,6 +53,15 @@ def lacking(module: str, script: Path | None = None, *, on_cluster: bool = True)
     return hint(module, script, on_cluster=on_cluster) or ""
 
 
+def test_what_the_users_own_python_lacks_is_installed_there() -> None:
+    failure = root_cause(
+        [end(0, lines=("Traceback (most recent call last):", "ModuleNotFoundError: No module named 'timm'"))]
+    )
+    assert failure is not None
+    found = explained(failure, replace(plan_for(facts(1)), rank_python="/my env/bin/python")).hint or ""
+    assert found.endswith("'/my env/bin/python' -m pip install timm")
+
+
 @pytest.mark.parametrize(("thread", "lines", "package"), TEXTS)
 def test_the_package_is_named_where_it_is_known(thread: str, lines: str, package: str) -> None:
     failure = root_cause([end(0, lines=("Traceback (most recent call last):", *lines.split("\n")))])

@@ -300,15 +300,22 @@ def keep(job: str, left: str) -> dict[str, Any]:
         return {}
     stays = {path for path, _, _ in work.changed()}
     work.note()
-    for folder, folders, files in os.walk(work.top, topdown=False):
-        for name in [*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))]:
-            path = os.path.join(folder, name)
-            if os.path.relpath(path, work.top) not in stays:
-                os.unlink(path)
-        with contextlib.suppress(OSError):  # not empty
-            os.rmdir(folder)
-    if os.path.isdir(work.top):
+    # By handles, not by paths: a program that still runs could put a link in the place of a folder.
+    for folder, folders, files, handle in os.fwalk(work.top, topdown=False):
+        for name in files:
+            if os.path.normpath(os.path.join(os.path.relpath(folder, work.top), name)) not in stays:
+                os.unlink(name, dir_fd=handle)
+        for name in folders:
+            with contextlib.suppress(OSError):  # not empty; a link, which is looked at below
+                os.rmdir(name, dir_fd=handle)
+            path = os.path.normpath(os.path.join(os.path.relpath(folder, work.top), name))
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISLNK(os.lstat(name, dir_fd=handle).st_mode) and path not in stays:
+                    os.unlink(name, dir_fd=handle)
+    if os.listdir(work.top):
         os.rename(work.top, os.path.join(work.job, b"work"))
+    else:
+        os.rmdir(work.top)
     return {}
 
 

@@ -100,7 +100,7 @@ class WorkingFolders:
         replaced = {name: download.replaced for name, download in self._downloads.items() if download.replaced}
         if replaced:
             with suppress(OSError):  # without it the code's own files win, when a job continues from the copy here
-                write_json(self._folder.replaced, replaced)
+                write_json(self._folder.replaced, replaced_here(self._folder) | replaced)
 
     def keep(self, name: str) -> None:
         """Have a node keep what was written, and nothing else of the working folder; name what is there alone.

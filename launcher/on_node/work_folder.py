@@ -54,13 +54,18 @@ def _bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
+def _top(job: str) -> bytes:
+    """Return the job's working folder; empty: there is none."""
+    tops = [os.path.join(_bytes(job), name) for name in (b"code", b"work")]
+    return next((top for top in tops if os.path.isdir(top) and not os.path.islink(top)), b"")
+
+
 class Work:
     """The working folder of a job."""
 
     def __init__(self, job: str) -> None:
         self.job = _bytes(job)
-        tops = [os.path.join(self.job, name) for name in (b"code", b"work")]
-        self.top = next((top for top in tops if os.path.isdir(top) and not os.path.islink(top)), b"")
+        self.top = _top(job)
         self.left: list[tuple[str, str]] = []
         """What can't be looked at, and why."""
         self._record = os.path.join(self.job, b"code.placed")
@@ -225,8 +230,7 @@ def _open_below(job: str, path: bytes) -> int:
     words = path.split(b"/")
     if any(word in (b"", b".", b"..") for word in words):
         raise OSError(errno.EINVAL, "no name of a file")
-    top = Work(job).top
-    handle = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    handle = os.open(_top(job), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     for place, word in enumerate(words):
         last = place == len(words) - 1
         flags = os.O_NOFOLLOW | os.O_NONBLOCK | (0 if last else os.O_DIRECTORY)

@@ -144,8 +144,8 @@ class ClusterJob:
         log = self._folder.logs / f"{name}.log"
         try:
             files = {"log": log} if log.is_file() else {}
-            self._work.keep(name)
             self._ask(name, "close", job_folders.packed({"summary.json": record}, files))
+            self._work.keep(name)
         except (KeyError, *Trouble) as error:
             why = str(error).removeprefix(f"{name}: ")
             self._say(

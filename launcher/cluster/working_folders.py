@@ -19,6 +19,8 @@ from launcher.ssh.connection import Remote, Trouble
 from launcher.ssh.refusals import one_line
 
 _EVERY_S = 10.0
+_LEAVE_S = 1.0
+"""For a transfer that nobody wants any more to tidy up after itself."""
 _SHARE = 50
 """A node that takes long to look at very many files is asked more rarely: it looks for a fiftieth of the time."""
 
@@ -71,7 +73,7 @@ class WorkingFolders:
             self._given_up.set()
         if self._thread.is_alive():
             try:
-                self._thread.join()
+                self._thread.join(_LEAVE_S if let_go else None)
             except BaseException:  # Ctrl-C
                 self._given_up.set()
                 raise
@@ -98,7 +100,7 @@ class WorkingFolders:
         replaced = {name: download.replaced for name, download in self._downloads.items() if download.replaced}
         if replaced:
             with suppress(OSError):  # without it the code's own files win, when a job continues from the copy here
-                write_json(self._folder.replaced, replaced)
+                write_json(self._folder.replaced, replaced_here(self._folder) | replaced)
 
     def keep(self, name: str) -> None:
         """Have a node keep what was written, and nothing else of the working folder; name what is there alone.

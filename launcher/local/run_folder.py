@@ -56,8 +56,11 @@ class RunFolder:
         return left
 
     def _move(self, path: Path) -> None:
-        ours = self._folder.checkpoints
-        if path.name == ours.name and path.is_symlink() and path.resolve() == ours.resolve():
+        if (
+            path.is_symlink()
+            and path.name == self._folder.checkpoints.name
+            and path.readlink() == Path("..", path.name)
+        ):
             path.unlink()
             return
         here = self._folder.path / path.name

@@ -30,6 +30,7 @@ _OF_THE_RUN = ("code", "home", "ours", "ours.placed", "secrets")
 _TAIL = 1 << 16
 _LEFT = "left"
 """The file that says that some of what the job wrote is on this node alone: its folder stays."""
+_PLACED = "code.placed"
 _LAUNCHER = "token"
 """The file that says which launcher a folder belongs to."""
 _INCOMING = ".closing"
@@ -123,6 +124,8 @@ def close(job_dir: str, name: str) -> dict[str, Any]:
         shutil.rmtree(incoming, ignore_errors=True)
     for below in _OF_THE_RUN:
         path = os.path.join(folder, below)
+        if below == "code" and _has(folder, _PLACED):
+            continue  # work_folder.py knows what of it is a result
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         elif os.path.lexists(path):

@@ -54,13 +54,18 @@ def _bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
+def _top(job: str) -> bytes:
+    """Return the job's working folder; empty: there is none."""
+    tops = [os.path.join(_bytes(job), name) for name in (b"code", b"work")]
+    return next((top for top in tops if os.path.isdir(top) and not os.path.islink(top)), b"")
+
+
 class Work:
     """The working folder of a job."""
 
     def __init__(self, job: str) -> None:
         self.job = _bytes(job)
-        tops = [os.path.join(self.job, name) for name in (b"code", b"work")]
-        self.top = next((top for top in tops if os.path.isdir(top) and not os.path.islink(top)), b"")
+        self.top = _top(job)
         self.left: list[tuple[str, str]] = []
         """What can't be looked at, and why."""
         self._record = os.path.join(self.job, b"code.placed")
@@ -225,8 +230,7 @@ def _open_below(job: str, path: bytes) -> int:
     words = path.split(b"/")
     if any(word in (b"", b".", b"..") for word in words):
         raise OSError(errno.EINVAL, "no name of a file")
-    top = Work(job).top
-    handle = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    handle = os.open(_top(job), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     for place, word in enumerate(words):
         last = place == len(words) - 1
         flags = os.O_NOFOLLOW | os.O_NONBLOCK | (0 if last else os.O_DIRECTORY)
@@ -300,15 +304,22 @@ def keep(job: str, left: str) -> dict[str, Any]:
         return {}
     stays = {path for path, _, _ in work.changed()}
     work.note()
-    for folder, folders, files in os.walk(work.top, topdown=False):
-        for name in [*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))]:
-            path = os.path.join(folder, name)
-            if os.path.relpath(path, work.top) not in stays:
-                os.unlink(path)
-        with contextlib.suppress(OSError):  # not empty
-            os.rmdir(folder)
-    if os.path.isdir(work.top):
+    # By handles, not by paths: a program that still runs could put a link in the place of a folder.
+    for folder, folders, files, handle in os.fwalk(work.top, topdown=False):
+        for name in files:
+            if os.path.normpath(os.path.join(os.path.relpath(folder, work.top), name)) not in stays:
+                os.unlink(name, dir_fd=handle)
+        for name in folders:
+            with contextlib.suppress(OSError):  # not empty; a link, which is looked at below
+                os.rmdir(name, dir_fd=handle)
+            path = os.path.normpath(os.path.join(os.path.relpath(folder, work.top), name))
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISLNK(os.lstat(name, dir_fd=handle).st_mode) and path not in stays:
+                    os.unlink(name, dir_fd=handle)
+    if os.listdir(work.top):
         os.rename(work.top, os.path.join(work.job, b"work"))
+    else:
+        os.rmdir(work.top)
     return {}
 
 

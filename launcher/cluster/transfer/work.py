@@ -22,7 +22,7 @@ PROGRAM = (ON_NODE / "work_folder.py").read_text(encoding="utf-8")
 """What runs on the nodes."""
 PYTHON = ("python3", "-IS", "-c")
 _PROGRESS_S = 5.0
-_LOOK_S = 600.0
+_LOOK_S = 120.0
 """For a node to look at everything, and to read what was touched."""
 
 

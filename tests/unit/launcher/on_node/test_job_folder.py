@@ -315,6 +315,24 @@ def test_a_record_of_any_depth_hides_no_job(node: Node) -> None:
     assert node.answer("jobs")["jobs"]["job"]["last"] == {"step": 3}
 
 
+def test_closing_leaves_a_working_folder_of_which_it_is_known_what_was_placed(node: Node) -> None:
+    folder = node.prepare("job", ("code/snapshot.pt", "x"), ("code.placed", "{}"), ("home/x", "x"))
+    node.answer("close", "job", files=packed(("summary.json", '{"state": "succeeded"}')))
+    assert (folder / "code/snapshot.pt").exists() and not (folder / "home").exists()
+
+
+def test_a_job_of_which_something_is_nowhere_else_is_kept(node: Node) -> None:
+    for number in range(13):
+        node.prepare(f"job{number:02}")
+        node.answer("close", f"job{number:02}")
+        os.utime(node.jobs / f"job{number:02}/collected", (number, number))
+        if number == 0:
+            (node.jobs / "job00/left").touch()
+    node.prepare("new")
+    kept = sorted(path.name for path in node.jobs.iterdir())
+    assert kept == [".cache", "job00", *(f"job{number:02}" for number in range(3, 13)), "new"]
+
+
 def test_the_last_ten_whose_results_were_fetched_are_kept_and_all_others(node: Node) -> None:
     for number in range(13):
         node.prepare(f"job{number:02}")

@@ -28,7 +28,6 @@ def job(tmp_path: Path) -> Path:
         Entry("run.py", 0o644, link="train.py"),
     ]
     words = [
-        "python3",
         "-IS",
         "-c",
         Path(tree_store.__file__).read_text(),

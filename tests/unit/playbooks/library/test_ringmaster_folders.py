@@ -106,17 +106,20 @@ def test_results_that_nobody_has_fetched_are_named_and_kept(tmp_path: Path, mani
     path, data = tmp_path / "jobs", tmp_path / "data"
     for folder in (wanted(path), wanted(data, jobs=False)):
         ensure(manifest, folder)
-    for name in ("fetched", "night", ".cache"):
+    for name in ("fetched", "night", "too large", ".cache"):
         (path / name).mkdir()
+    for name in ("collected", "left"):
+        (path / "too large" / name).touch()
     (path / "fetched" / "collected").touch()
     (path / "a file").touch()
     (data / "fashion-mnist").mkdir()
     found = look_folders([str(path), str(tmp_path / "none")], manifest)
-    assert found["uncollected"] == [str(path / "night")]
+    assert found["uncollected"] == [str(path / "night"), str(path / "too large")]
+    (path / "too large" / "left").unlink()
     assert found["folders"] == {str(path): {"mode": "0700", **ME}, str(tmp_path / "none"): None}
     (problem,) = take_back(manifest)
     assert str(path / "night") in problem
-    assert sorted(one.name for one in path.iterdir()) == [".cache", "a file", "fetched", "night"]
+    assert sorted(one.name for one in path.iterdir()) == [".cache", "a file", "fetched", "night", "too large"]
     assert not data.exists()
     (path / "night").rmdir()
     assert take_back(manifest) == []

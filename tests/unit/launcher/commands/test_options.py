@@ -82,7 +82,7 @@ class TestPlaceholders:
         assert not to_request(replace(options, placeholders=""), None).placeholders
 
     def test_they_are_not_for_the_trainer(self) -> None:
-        with pytest.raises(RingmasterError, match="for a SCRIPT of yours"):
+        with pytest.raises(RingmasterError, match="for a program of yours"):
             to_request(TrainOptions(placeholders="1"), None)
 
 

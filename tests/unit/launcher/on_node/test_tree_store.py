@@ -124,7 +124,7 @@ def test_an_unchanged_tree_is_built_in_one_call_and_is_a_copy(tmp_path: Path) ->
     assert modes == [0o700, 0o700, 0o755, 0o644]
     assert (second / "ln").readlink() == Path("bin/run")
     assert (store.stat().st_mode | (store / "blobs").stat().st_mode) & 0o077 == 0
-    assert sorted(inside(second.parent)) == ["code"]
+    assert sorted(inside(second.parent)) == ["code", "code.placed"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -23,10 +23,17 @@ def stranger() -> Iterator["subprocess.Popen[bytes]"]:
         process.kill()
 
 
-def started(program: str) -> tuple[ProcessRuntime, ProcessNode]:
-    plan: NodePlan = plan_of(program).nodes[0]
+@pytest.fixture
+def runtime() -> Iterator[ProcessRuntime]:
+    """Yield a runtime; nothing is left of it afterwards, nor does this process stay the parent of orphans."""
     runtime = ProcessRuntime(os.environ)
-    return runtime, runtime.start([plan], 0)[0]
+    yield runtime
+    runtime.sweep()
+
+
+def started(runtime: ProcessRuntime, program: str) -> ProcessNode:
+    plan: NodePlan = plan_of(program).nodes[0]
+    return runtime.start([plan], 0)[0]
 
 
 def spared(process: "subprocess.Popen[bytes]") -> bool:
@@ -35,8 +42,10 @@ def spared(process: "subprocess.Popen[bytes]") -> bool:
     return process.wait(timeout=30) == -signal.SIGVTALRM
 
 
-def test_the_number_of_a_rank_that_ended_may_be_a_strangers(stranger: "subprocess.Popen[bytes]") -> None:
-    runtime, node = started(FOREVER)
+def test_the_number_of_a_rank_that_ended_may_be_a_strangers(
+    stranger: "subprocess.Popen[bytes]", runtime: ProcessRuntime
+) -> None:
+    node = started(runtime, FOREVER)
     node.ranks[0] = stranger.pid
     node.signal_ranks(signal.SIGTERM)
     node.kill()
@@ -45,8 +54,10 @@ def test_the_number_of_a_rank_that_ended_may_be_a_strangers(stranger: "subproces
     assert spared(stranger)
 
 
-def test_the_number_of_an_agent_that_ended_may_be_a_strangers(stranger: "subprocess.Popen[bytes]") -> None:
-    _, node = started("pass")
+def test_the_number_of_an_agent_that_ended_may_be_a_strangers(
+    stranger: "subprocess.Popen[bytes]", runtime: ProcessRuntime
+) -> None:
+    node = started(runtime, "pass")
     node._process.wait(timeout=30)
     node._process.pid = stranger.pid
     node.terminate()
@@ -54,11 +65,11 @@ def test_the_number_of_an_agent_that_ended_may_be_a_strangers(stranger: "subproc
     assert spared(stranger)
 
 
-def test_a_rank_and_its_helpers_are_ended() -> None:
+def test_a_rank_and_its_helpers_are_ended(runtime: ProcessRuntime) -> None:
     starts = (
         "import os, subprocess, time\np = subprocess.Popen(['sleep', '600'])\nprint(os.getpid(), p.pid, flush=True)\n"
     )
-    _, node = started(starts + FOREVER)
+    node = started(runtime, starts + FOREVER)
     said = b""
     while said.count(b"\n") < 2:
         said += node.read()

@@ -547,7 +547,7 @@ class SignalDesk:
         if code is None:
             self._child.send_signal(signum)  # before anything is written: nobody may be reading
             if signum == signal.SIGINT and self._starts_own:
-                interrupt_group(but=self._child.pid)
+                interrupt_helpers(self._child.pid)
         if signum not in _ENDING or self.told is not None:
             return
         if code is None:
@@ -558,22 +558,20 @@ class SignalDesk:
             self.told = {"signal": _signal_name(signum), "at": now}
 
 
-def interrupt_group(*, but: int) -> None:
-    """Send SIGINT to all processes of our group, as a terminal's Ctrl-C does, but not to us and to `but`.
+def interrupt_helpers(leader: int) -> None:
+    """Send SIGINT to all other processes of the group that a program leads, as a terminal's Ctrl-C does.
 
     torch's data workers are left out: they would end of it without a word, and whoever is about to save a checkpoint
     would fail for want of its next batch. They end with the process that started them.
     """
-    if os.getpgrp() != os.getpid():
-        return  # torchrun makes every rank's parent lead a group; another's group is none of ours
     with suppress(OSError):  # there is no /proc
         for entry in os.listdir("/proc"):
-            if not entry.isdigit() or int(entry) in (os.getpid(), but):
+            if not entry.isdigit() or int(entry) == leader:
                 continue
             with suppress(OSError, IndexError, ValueError):  # it has ended
                 with open(f"/proc/{entry}/stat", "rb") as file:
                     before, _, after = file.read().rpartition(b")")
-                if int(after.split()[2]) == os.getpgrp() and before.partition(b"(")[2] != _DATA_WORKER:
+                if int(after.split()[2]) == leader and before.partition(b"(")[2] != _DATA_WORKER:
                     os.kill(int(entry), signal.SIGINT)
 
 

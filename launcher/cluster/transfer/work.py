@@ -122,7 +122,7 @@ class WorkDownload:
                 self._look_left = [f"{path} ({why})" for path, why in answer["left"]] + more
             self._mark = str(answer["mark"])
             return float(answer["now"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RingmasterError(
                 f"{self.node}: its answer about the working folder can't be read ({error})"
             ) from error

@@ -90,6 +90,26 @@ def test_links_still_lead_to_what_they_led_to(folder: JobFolder, run: RunFolder)
     assert (folder.path / "nowhere").is_symlink()
 
 
+def test_so_do_links_in_folders_and_links_to_what_is_put_aside(folder: JobFolder, run: RunFolder) -> None:
+    (folder.own / "out").mkdir()
+    (folder.own / "out/step-1.pt").write_text("1")
+    (folder.own / "checkpoints/best.pt").write_text("best")
+    (folder.own / "summary.json").write_text("theirs")
+    (folder.own / "out/last.pt").symlink_to(folder.own / "out/step-1.pt")
+    (folder.own / "out/near.pt").symlink_to("step-1.pt")
+    (folder.own / "out/best.pt").symlink_to(folder.own / "checkpoints/best.pt")
+    (folder.own / "out/top").symlink_to(folder.own)
+    (folder.own / "end").symlink_to("summary.json")
+    (folder.own / "logs").symlink_to("out")
+    folder.summary.write_text("ours")
+    assert run.bring_home() == []
+    home, aside = folder.path, folder.of_node("node1")
+    assert [(home / "out" / name).read_text() for name in ("last.pt", "near.pt", "best.pt")] == ["1", "1", "best"]
+    assert (home / "out/near.pt").readlink() == Path("step-1.pt")
+    assert ((home / "end").read_text(), (home / "out/top").resolve()) == ("theirs", home.resolve())
+    assert (aside / "logs/step-1.pt").read_text() == "1"
+
+
 def test_a_job_of_the_bundled_trainer_has_no_such_folder(tmp_path: Path) -> None:
     folder = JobFolder(path=tmp_path / "job")
     create(folder, plan_for(facts(1)))

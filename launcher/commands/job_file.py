@@ -18,7 +18,6 @@ from launcher.base import caller
 from launcher.base.errors import RingmasterError
 from launcher.commands.flags import flags_of
 from launcher.commands.options import TrainOptions
-from launcher.job import code_root
 
 NAME = "job.toml"
 _PATHS = frozenset({"script", "data", "secrets", "inventory", "code"})
@@ -60,8 +59,6 @@ def to_toml(options: TrainOptions, *, inventory: Path, continues: str) -> str:
         ValueError: an option holds bytes that are not UTF-8, which TOML can't.
     """
     effective = replace(options, inventory=str(inventory), resume=continues)
-    if options.module and not options.code:  # it was taken from where the user called, which may differ next time
-        effective = replace(effective, code=str(code_root.callers_own()))
     lines, tables = [], []
     for field in fields(effective):
         text = getattr(effective, field.name)

@@ -68,7 +68,7 @@ def run(options: TrainOptions, *, started_at: float, deliver: Deliver | None = N
             return ExitCode.SUCCEEDED
         plan, folder = _equipped(options, request, site, source, plan, folder)
         site.prepare(plan)
-        again = _again(options, inventory, from_job)
+        again = _again(options, request, inventory, from_job)
         plan, folder = _created(options, request, site, source, plan, folder, again)
         with held(folder):
             try:
@@ -193,11 +193,13 @@ def _equipped(
     return _planned(options, request, site, source) if site.equip(plan) else (plan, folder)
 
 
-def _again(options: TrainOptions, inventory: Inventory, from_job: Earlier | None) -> str:
+def _again(options: TrainOptions, request: Request, inventory: Inventory, from_job: Earlier | None) -> str:
     """Return the file that starts the same job again; empty, with a word to the user, where there can't be one."""
     continues = ""
     if from_job:
         continues = str(from_job.folder.path) if "/" in options.resume else from_job.folder.name
+    if options.module and not options.code:  # it was found from the folder that the user was in
+        options = replace(options, code=str(request.program.root))
     try:
         return to_toml(options, inventory=inventory.path, continues=continues)
     except UnicodeEncodeError:

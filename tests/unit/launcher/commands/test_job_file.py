@@ -195,12 +195,3 @@ def test_the_example_names_what_there_is(file: Path) -> None:
     given_ = {field.name for field in fields(options) if getattr(options, field.name)}
     assert given_ >= {"script", "gpus", "rank_python", "env", "detach", "secrets"}
     assert {f"{name}" for name in flags_of("train")} >= {field.name for field in fields(TrainOptions)}
-
-
-def test_a_module_keeps_the_code_root_that_the_call_gave_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = to_toml(TrainOptions(module="pkg.train"), inventory=Path("/i"), continues="")
-    monkeypatch.chdir(ROOT)
-    assert read(file, text).code == str(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.commands import jobs, local_jobs
-from launcher.commands.jobs import Options
+from launcher.commands.jobs import LogsOptions, Options
 from launcher.follow.summary import finish
 from launcher.job.folder import JobFolder
 from launcher.job.held import held
@@ -34,7 +34,7 @@ def test_the_default_inventory_is_this_machine(runs: Path, capsys: pytest.Captur
         assert verb(Options(inventory="inventory/local.yml")) == ExitCode.SUCCEEDED
         assert capsys.readouterr().out == "no job runs on this machine, in this checkout\n"
     with pytest.raises(RingmasterError, match="make train starts one"):
-        jobs.logs(Options(inventory="inventory/local.yml"))
+        jobs.logs(LogsOptions(inventory="inventory/local.yml"))
 
 
 def test_what_runs_is_shown_and_what_has_ended_by_its_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ start make themselves often don't. Where /proc shows that nobody did, the workin
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from launcher.base.paths import ROOT
@@ -68,6 +69,14 @@ def looked_in(name: str) -> str:
         return ""
     there = ROOT / typed
     return f" in {caller}" + (f" (there is {there}: give this path if you mean it)" if there.exists() else "")
+
+
+def shown(path: Path) -> str:
+    """Return a path for a message, as short as it can be from the folder where the user is."""
+    with suppress(OSError):  # somebody has removed that folder meanwhile
+        here = folder()
+        return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
+    return str(path)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from launcher.base.atomic_file import write_json
+from launcher.base.caller import shown
 from launcher.base.errors import RingmasterError
 from launcher.base.values import amount
 from launcher.cluster.transfer.policy import Policy
 from launcher.cluster.transfer.work import PROGRAM, PYTHON, WorkDownload, staying_words
-from launcher.follow.show.screen import shown
 from launcher.job.folder import JobFolder
 from launcher.job.plan import Plan
 from launcher.ssh.connection import Remote, Trouble

@@ -17,7 +17,7 @@ from launcher.job.rank_python import OLDEST_TORCH, older
 from launcher.ssh.pool import connected
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
-_VERSION = re.compile(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?(\+[a-z0-9.]+)?", re.ASCII)
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}(\.\d{1,3}(\+[a-z0-9.]+)?)?", re.ASCII)
 _SHOWN = 19  # characters of an image's ID in messages
 
 
@@ -83,7 +83,7 @@ def wanted_image(options: ImageOptions) -> Wanted:
 
 def _check_torch(version: str) -> None:
     if not _VERSION.fullmatch(version):
-        raise RingmasterError(f"TORCH={version}: must be a version, such as 2.9 or 2.9.1")
+        raise RingmasterError(f"TORCH={version}: must be a version, such as 2.9, 2.9.1 or 2.9.1+cu126")
     if older(version, OLDEST_TORCH):
         raise RingmasterError(f"TORCH={version}: its torchrun is too old for jobs: ask for 2.0 or newer")
 

@@ -18,14 +18,16 @@ from launcher.base import caller
 from launcher.base.errors import RingmasterError
 from launcher.commands.flags import flags_of
 from launcher.commands.options import TrainOptions
-from launcher.job import code_root
 
 NAME = "job.toml"
 _PATHS = frozenset({"script", "data", "secrets", "inventory", "code"})
-_PATHS_OR_NAMES = frozenset({"resume", "rank_python"})
-"""Paths where there is a slash in them."""
+_RANK_PYTHON = "rank_python"
+_PATHS_OR_NAMES = frozenset({"resume", _RANK_PYTHON})
+"""Paths where there is a slash in them; a Python also where there is one of that name."""
 _WORDS, _VARIABLES, _DEVICES = "args", "env", "gpus"
 """Options that may be an array of words, a table of variables, an array of devices."""
+_PROGRAM = frozenset({"script", "module"})
+"""Options that name what runs: a job has one of them."""
 _NUMBERS = frozenset({"nodes", "ranks"})
 _NOT_OF_A_JOB = frozenset({"job", "name", "dry_run"})
 """What another run of the same job doesn't have in common with this one."""
@@ -41,6 +43,8 @@ def with_job_file(options: TrainOptions) -> TrainOptions:
         return options
     path = caller.absolute(options.job)
     given = _read(options.job, path)
+    if options.script or options.module:  # a program that is typed takes the place of the file's, however that is named
+        given = {name: text for name, text in given.items() if name not in _PROGRAM}
     return replace(options, **{name: text for name, text in given.items() if not getattr(options, name)})
 
 
@@ -55,8 +59,6 @@ def to_toml(options: TrainOptions, *, inventory: Path, continues: str) -> str:
         ValueError: an option holds bytes that are not UTF-8, which TOML can't.
     """
     effective = replace(options, inventory=str(inventory), resume=continues)
-    if options.module and not options.code:  # it was taken from where the user called, which may differ next time
-        effective = replace(effective, code=str(code_root.callers_own()))
     lines, tables = [], []
     for field in fields(effective):
         text = getattr(effective, field.name)
@@ -77,8 +79,8 @@ def _value(name: str, text: str) -> str:
         return text
     if name in _switches() and text in {"0", "1"}:
         return "true" if text == "1" else "false"
-    is_path = name in _PATHS or (name in _PATHS_OR_NAMES and "/" in text)
-    return _string(str(caller.absolute(text)) if is_path else text)
+    path = caller.absolute(text)
+    return _string(str(path) if _is_path(name, text, path) else text)
 
 
 def _string(text: str) -> str:
@@ -97,7 +99,7 @@ def _read(given: str, path: Path) -> dict[str, str]:
         content = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         way = f"; did you mean {given.rstrip('/')}/{NAME}?" if (path / NAME).is_file() else ""
-        where = caller.looked_in(given)
+        where = "" if path.exists() else caller.looked_in(given)
         raise RingmasterError(f"JOB={given}: can't be read ({error.strerror}{where}){way}") from error
     except ValueError as error:  # TOMLDecodeError names the line
         what = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"is not TOML: {error}"
@@ -120,8 +122,15 @@ def _read(given: str, path: Path) -> dict[str, str]:
 
 def _from_folder(folder: Path, name: str, text: str) -> str:
     """Return a path with its folder, if it is relative to the file's."""
-    is_path = bool(text) and (name in _PATHS or (name in _PATHS_OR_NAMES and "/" in text))
-    return str(folder / text) if is_path and not text.startswith("~") else text
+    is_path = bool(text) and not text.startswith("~") and _is_path(name, text, folder / text)
+    return str(folder / text) if is_path else text
+
+
+def _is_path(name: str, text: str, path: Path) -> bool:
+    """Return whether an option's value is a path; `path` is what it would be."""
+    if name in _PATHS:
+        return True
+    return name in _PATHS_OR_NAMES and ("/" in text or (name == _RANK_PYTHON and path.exists()))
 
 
 def _text(name: str, value: Any) -> str:

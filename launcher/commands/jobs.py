@@ -10,6 +10,7 @@ from functools import partial
 
 from launcher.base import node_table
 from launcher.base.atomic_file import write_json
+from launcher.base.caller import shown
 from launcher.base.errors import BY_SIGNAL, ExitCode, RingmasterError
 from launcher.base.node_table import Row
 from launcher.base.paths import ROOT
@@ -25,7 +26,7 @@ from launcher.follow.follower import Follower
 from launcher.follow.outcome import Outcome, recorded, seen_end
 from launcher.follow.progress import Progress
 from launcher.follow.show.closing import show_end, unknown_line
-from launcher.follow.show.screen import Screen, duration, shown
+from launcher.follow.show.screen import Screen, duration
 from launcher.follow.summary import finish, with_incidents, written
 from launcher.job.folder import RUNS, JobFolder, create
 from launcher.job.held import held

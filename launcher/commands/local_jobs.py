@@ -9,13 +9,14 @@ import signal
 import time
 from contextlib import suppress
 
+from launcher.base.caller import shown
 from launcher.base.errors import ExitCode, RingmasterError
 from launcher.base.terminal import visible
 from launcher.commands import job_table
 from launcher.follow import node_log
 from launcher.follow.outcome import recorded
 from launcher.follow.progress import MetricsTail
-from launcher.follow.show.screen import Screen, duration, shown
+from launcher.follow.show.screen import Screen, duration
 from launcher.follow.summary import written
 from launcher.job.folder import RUNS
 from launcher.job.held import Holder, holder

@@ -196,10 +196,10 @@ def _equipped(
 def _again(options: TrainOptions, request: Request, inventory: Inventory, from_job: Earlier | None) -> str:
     """Return the file that starts the same job again; empty, with a word to the user, where there can't be one."""
     continues = ""
-    if options.module and not options.code:  # it was found from the folder that the user was in
-        options = replace(options, code=str(request.program.root))
     if from_job:
         continues = str(from_job.folder.path) if "/" in options.resume else from_job.folder.name
+    if options.module and not options.code:  # it was found from the folder that the user was in
+        options = replace(options, code=str(request.program.root))
     try:
         return to_toml(options, inventory=inventory.path, continues=continues)
     except UnicodeEncodeError:

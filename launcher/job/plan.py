@@ -247,7 +247,7 @@ def _notes(job: Job) -> list[str]:
 def _where_module_is(program: Program) -> str:
     if program.module_file:
         return f"module {program.module}: {program.module_file.relative_to(program.root)} in {program.root}"
-    return f"{program.module} is to be installed where the ranks run; the working folder is {program.root}"
+    return f"{program.module} comes from where the ranks run, not from your code; the working folder is {program.root}"
 
 
 def _node_plan(job: Job, node_rank: int) -> NodePlan:

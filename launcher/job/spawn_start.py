@@ -48,19 +48,26 @@ def options(style: SpawnStyle, arguments: Sequence[str], meeting: Meeting, node:
         style.address: meeting.address,
         style.port: str(meeting.port),
     }
-    return tuple(f"{option}={value}" for option, value in values.items() if option and given(option, arguments) is None)
+    left = [option for option in values if option and given(style, option, arguments) is None]
+    return tuple(f"{option}={values[option]}" for option in left)
 
 
-def given(option: str, arguments: Sequence[str]) -> str | None:
-    """Return the value that `arguments` give an option, the last one if there are several; None: it isn't there."""
-    value = None
+def given(style: SpawnStyle, option: str, arguments: Sequence[str]) -> str | None:
+    """Return the value that `arguments` give an option, the last one if there are several; None: it isn't there.
+
+    Any of its names counts, and behind `-n` a number without a space between.
+    """
+    value, names = None, style.names(option)
     for number, word in enumerate(arguments):
         if word == "--":
             break
-        if word == option and number + 1 < len(arguments):
+        name, equals, text = word.partition("=")
+        if word in names and number + 1 < len(arguments):
             value = arguments[number + 1]
-        elif word.startswith(f"{option}="):
-            value = word.removeprefix(f"{option}=")
+        elif equals and name in names:
+            value = text
+        elif word[:2] in names and word[2:].isdecimal():
+            value = word[2:]
     return value
 
 
@@ -74,11 +81,11 @@ def refuse_contradictions(style: SpawnStyle, by_node: Sequence[Sequence[str]], m
         RingmasterError: they can't.
     """
     if style.url:
-        _refuse_wrong_url(style.url, given(style.url, by_node[0]), meeting)
+        _refuse_wrong_url(style.url, given(style, style.url, by_node[0]), meeting)
     if style.address and meeting.nodes > 1:
-        _refuse_other_host(style.address, given(style.address, by_node[0]), meeting, meeting.address)
+        _refuse_other_host(style.address, given(style, style.address, by_node[0]), meeting, meeting.address)
     if style.rank and meeting.nodes > 1:
-        ranks = [given(style.rank, arguments) for arguments in by_node]
+        ranks = [given(style, style.rank, arguments) for arguments in by_node]
         if ranks[0] is not None and len(set(ranks)) < len(ranks):
             raise RingmasterError(
                 f"ARGS: {style.rank} {ranks[0]} would be every node's number, but each of {meeting.nodes} nodes needs "
@@ -147,7 +154,7 @@ def notes(style: SpawnStyle, arguments: Sequence[str], meeting: Meeting, ranks: 
         )
     else:
         filled = " ".join(options(style, arguments, meeting, "<node>"))
-        told = style.url and given(style.url, arguments)
+        told = style.url and given(style, style.url, arguments)
         how = f" with {filled}" if filled else "" if told else "; its processes can meet at MASTER_ADDR:MASTER_PORT"
         yield f"spawn-style script: started once per node{how} (LAUNCH_STYLE=0 prevents it)"
     if style.alone and meeting.nodes > 1:

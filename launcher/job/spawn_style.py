@@ -45,6 +45,8 @@ class Traits:
     reads_port: bool = False
     options: frozenset[str] = frozenset()
     """The options that it declares."""
+    synonyms: frozenset[tuple[str, ...]] = frozenset()
+    """Of options that have several names, such as `-nr` and `--nr`, all of them."""
 
     def __or__(self, other: "Traits") -> "Traits":
         return Traits(**{each.name: getattr(self, each.name) | getattr(other, each.name) for each in fields(self)})
@@ -71,6 +73,12 @@ class SpawnStyle:
     """Whether it was seen to start processes: then one for each GPU."""
     alone: bool = False
     """Whether nothing was found that tells it which node it is on."""
+    synonyms: frozenset[tuple[str, ...]] = frozenset()
+    """All names of those of these options that have several."""
+
+    def names(self, option: str) -> frozenset[str]:
+        """Return all names of one of its options."""
+        return frozenset({option}).union(*(each for each in self.synonyms if option in each))
 
 
 def find_spawn_style(
@@ -84,7 +92,7 @@ def find_spawn_style(
         forced: the user says that it does.
     """
     own, everything = _together(near), _together([*near, *far])
-    style = _declared(everything.options)
+    style = _declared(everything)
     switch = {_SWITCH, _underscored(_SWITCH)} & everything.options
     if switch:
         found = bool(switch & set(arguments))
@@ -106,16 +114,19 @@ def _together(traits: Sequence[Traits]) -> Traits:
     return whole
 
 
-def _declared(options: frozenset[str]) -> SpawnStyle:
+def _declared(traits: Traits) -> SpawnStyle:
+    options = traits.options
     pairs = ((_fitting(nodes, options), _fitting(rank, options)) for nodes, rank in _NODES_AND_NODE)
     nodes, rank = next((pair for pair in pairs if all(pair)), ("", ""))
-    return SpawnStyle(
+    style = SpawnStyle(
         rank=rank,
         nodes=nodes,
         url=_fitting(_URL, options),
         address=_fitting(_ADDRESS, options),
         port=_fitting(_PORT, options),
     )
+    own = {style.rank, style.nodes, style.url, style.address, style.port}
+    return replace(style, synonyms=frozenset(each for each in traits.synonyms if own & set(each)))
 
 
 def _fitting(names: Sequence[str], options: frozenset[str]) -> str:
@@ -176,6 +187,7 @@ def traits_of(module: ast.Module) -> Traits:
         sets=frozenset({*look.keys.values(), *look.plain_keys}),
         reads_port="MASTER_PORT" in read,
         options=frozenset(_options(look.calls)),
+        synonyms=frozenset(_synonyms(look.calls)),
     )
 
 
@@ -223,8 +235,21 @@ def _joins_by_variables(call: ast.Call) -> bool:
 def _options(calls: Sequence[ast.Call]) -> Iterator[str]:
     """Yield the options that are declared by `add_argument(…)`, `option(…)` and the like, and by absl's `DEFINE_…`."""
     for call in calls:
-        words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+        words = _texts(call)
         if _last_name(call.func).startswith("DEFINE_"):
             yield from (f"--{word}" for word in words[:1])
         else:
             yield from (word for word in words if word.startswith("--"))
+
+
+def _synonyms(calls: Sequence[ast.Call]) -> Iterator[tuple[str, ...]]:
+    """Yield the names of each option that is declared with several, a long one among them."""
+    for call in calls:
+        words = tuple(word for word in _texts(call) if re.fullmatch(r"--?[^\W\d][\w-]*", word))
+        if len(words) > 1 and any(word.startswith("--") for word in words):
+            yield words
+
+
+def _texts(call: ast.Call) -> list[str]:
+    """Return the positional arguments of a call that are texts."""
+    return [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]

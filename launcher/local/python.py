@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.base.errors import ExitCode, RingmasterError
-from launcher.job.rank_python import lacks
+from launcher.job.rank_python import lacks, older
 
 _SHOWN = ("torch", "torchvision")
 _ASK_S = 60.0
@@ -33,6 +33,11 @@ except ImportError:
 print(json.dumps(found))
 """
 """Runs with any Python from 2.7 on, and imports nothing of what it finds: torch alone would take seconds."""
+# `-m` looks for modules in the code root first, where a script's neighbour may be called `queue`; 3.11 brought -P.
+_TORCHRUN_BEFORE_3_11 = (
+    "-c",
+    "import sys; del sys.path[0]; from torch.distributed.run import main; sys.exit(main())",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +97,11 @@ def users_python(program: Path, inherited: Mapping[str, str], *, bundled: bool) 
     packages = {"python": str(found["python"]), **found["packages"]}
     for what in lacks(packages, bundled=bundled):
         raise _refused(program, what)
-    # `-m` would look for modules in the code root first, where a script's neighbour may be called `queue`.
-    safe = ("-P",) if tuple(map(int, packages["python"].split("."))) >= (3, 11) else ()
+    torchrun = _TORCHRUN_BEFORE_3_11 if older(packages["python"], (3, 11)) else ("-P", "-m", "torch.distributed.run")
     folder = Path(found["executable"] or program).parent
     return Interpreter(
         program=program,
-        agent=(str(program), *safe, "-m", "torch.distributed.run"),
+        agent=(str(program), *torchrun),
         environment=activation(folder, Path(found["prefix"]), inherited),
         packages=packages,
         waits=found["waits"] is True,
@@ -144,7 +148,8 @@ def _asked(program: Path, inherited: Mapping[str, str]) -> dict[str, Any]:
     except ValueError:
         pass
     lines = [*said.splitlines(), *done.stderr.decode(errors="replace").strip().splitlines()]
-    raise _refused(program, f"is no Python that works: it ended with {done.returncode} ({''.join(lines[-1:])[:200]})")
+    last = lines[-1][:200] if lines else "it said nothing"
+    raise _refused(program, f"is no Python that works: it ended with {done.returncode} ({last})")
 
 
 def _refused(program: Path, what: str) -> RingmasterError:

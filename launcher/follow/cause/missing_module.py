@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+from launcher.base import caller
+from launcher.base.paths import ROOT
 from launcher.follow.cause.failure import Failure
 from launcher.job.code_root import code_root, git_top, importable
 from launcher.job.module import find, module_name
@@ -62,6 +64,7 @@ _SAME_NAMES = frozenset({
 })  # fmt: skip
 """Well-known packages that are called as their module."""
 _PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__"})
+_OURS = ROOT / ".venv" / "bin" / "python"
 _DEPTH, _MOST_ENTRIES = 4, 20_000
 """How far a module is looked for in the user's code, below its root."""
 
@@ -120,7 +123,7 @@ def hint(
         return None  # a part of Python or of a package, which no package of that name brings
     if hidden:
         return None
-    return _install(module, on_cluster=on_cluster, foreign=foreign, python=shlex.quote(python or ".venv/bin/python"))
+    return _install(module, on_cluster=on_cluster, foreign=foreign, python=shlex.quote(python or caller.shown(_OURS)))
 
 
 @dataclass(frozen=True)

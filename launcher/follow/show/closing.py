@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from launcher.base.caller import shown
 from launcher.follow.outcome import Outcome
-from launcher.follow.show.screen import Screen, logs_for, shown
+from launcher.follow.show.screen import Screen, logs_for
 from launcher.job.folder import JobFolder
 
 

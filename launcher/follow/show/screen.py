@@ -203,7 +203,7 @@ class Screen:
         where = ""
         if self._logs:
             logs = self._logs / f"{next(iter(lines))}.log" if len(lines) == 1 else self._logs
-            where = f": see {shown(logs)}"
+            where = f": see {caller.shown(logs)}"
         return self._rendered(Text(f"… {count} of {', '.join(sorted(lines))} skipped here{where}", style="dim"))
 
     def _patience_s(self, *, hurried: bool) -> float | None:
@@ -261,7 +261,7 @@ def _unproven(failure: Failure) -> bool:
 
 def logs_for(failure: Failure, folder: Path) -> str:
     """Return where to read on: the log of the node that failed, or all logs if it isn't certain which one did."""
-    return shown(folder if _unproven(failure) else folder / f"{failure.node}.log")
+    return caller.shown(folder if _unproven(failure) else folder / f"{failure.node}.log")
 
 
 def _culprit(failure: Failure) -> str:
@@ -302,11 +302,3 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return time.strftime(f"{minutes // 60} h %M min", time.gmtime(round(seconds)))
-
-
-def shown(path: Path) -> str:
-    """Return a path, as short as it can be from the folder where the user is."""
-    with suppress(OSError):  # somebody has removed that folder meanwhile
-        here = caller.folder()
-        return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
-    return str(path)

@@ -202,7 +202,7 @@ class TestATorchOfTheUsersChoice:
         assert image_record.wanted_again(record) == Wanted(), "without TORCH, the lock's is another image"
         assert node.built.count("packages") == 2
 
-    @pytest.mark.parametrize("version", ["2", "latest", "==2.9", "2.9 ", "2.9;x", "2.9.1.1", "2.٩"])
+    @pytest.mark.parametrize("version", ["2", "latest", "==2.9", "2.9 ", "2.9;x", "2.9.1.1", "2.٩", "2.9+cu126"])
     def test_is_a_version(self, version: str) -> None:
         with pytest.raises(RingmasterError, match=r"^TORCH=.*must be a version, such as 2\.9"):
             image.wanted_image(ImageOptions(torch=version))

@@ -78,6 +78,22 @@ def test_what_is_typed_wins(file: Path) -> None:
     assert with_job_file(TrainOptions(nodes="1")) == TrainOptions(nodes="1")
 
 
+def test_a_typed_program_takes_the_place_of_the_files(file: Path) -> None:
+    options = read(file, 'module = "pkg.train"\ncode = "/pkg"\n', script="a.py")
+    assert (options.script, options.module, options.code) == ("a.py", "", "/pkg")
+    assert (options := read(file, 'script = "/a.py"\n', module="pkg")).module == "pkg"
+    assert not options.script
+
+
+def test_an_environments_folder_needs_no_slash(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".venv").mkdir()
+    monkeypatch.chdir(tmp_path.parent)
+    assert read(file, 'rank_python = ".venv"\n').rank_python == str(tmp_path / ".venv")
+    monkeypatch.chdir(tmp_path)
+    assert again(file, TrainOptions(rank_python=".venv")).rank_python == str(tmp_path / ".venv")
+    assert again(file, TrainOptions(rank_python="python3.12")).rank_python == "python3.12"
+
+
 def test_relative_paths_mean_the_files_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
     text = 'script = "a/train.py"\ndata = "/data"\nsecrets = "~/token"\nrank_python = "../env"\nresume = "runs/x"\n'
@@ -179,12 +195,3 @@ def test_the_example_names_what_there_is(file: Path) -> None:
     given_ = {field.name for field in fields(options) if getattr(options, field.name)}
     assert given_ >= {"script", "gpus", "rank_python", "env", "detach", "secrets"}
     assert {f"{name}" for name in flags_of("train")} >= {field.name for field in fields(TrainOptions)}
-
-
-def test_a_module_keeps_the_code_root_that_the_call_gave_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = to_toml(TrainOptions(module="pkg.train"), inventory=Path("/i"), continues="")
-    monkeypatch.chdir(ROOT)
-    assert read(file, text).code == str(tmp_path)

@@ -308,4 +308,4 @@ class TestModule:
         plan = make_plan("job", Request(program=theirs), cluster_facts(1), PLACES, 29500)
         container = plan.nodes[0].container
         assert container and "/job/code" in {bind.target for bind in container.binds}
-        assert "torchvision.train is to be installed where the ranks run; the working folder is" in plan.notes[0]
+        assert "torchvision.train comes from where the ranks run, not from your code;" in plan.notes[0]

@@ -177,4 +177,13 @@ def test_an_older_plan_knows_nothing_of_it() -> None:
     ],
 )
 def test_what_an_option_is_given(arguments: Sequence[str], value: str | None) -> None:
-    assert given("--rank", arguments) == value
+    assert given(STYLE, "--rank", arguments) == value
+
+
+def test_all_names_of_an_option_count() -> None:
+    style = SpawnStyle(rank="--nr", nodes="--nodes", synonyms=frozenset({("-n", "--nodes"), ("-nr", "--nr")}))
+    with pytest.raises(RingmasterError, match=r"^ARGS: --nr 0 would be every node's number"):
+        plan_for(two(), asked("-nr", "0", style=style))
+    plan = plan_for(two(), asked("-n2", "-g", "1", style=style))
+    assert [words(node) for node in plan.nodes] == [["--nr=0", "-n2", "-g", "1"], ["--nr=1", "-n2", "-g", "1"]]
+    assert given(style, "--nodes", ["-n", "3", "-nr=1"]) == "3"

@@ -87,6 +87,13 @@ def test_options_for_the_nodes_number_are_found_with_their_spelling(tmp_path: Pa
     assert found == SpawnStyle(rank="--rank", nodes="--world_size", address="--master_addr")
 
 
+def test_all_names_of_its_options_are_found(tmp_path: Path) -> None:
+    text = BY_HAND.replace("'--rank'", "'-r', '--rank'").replace('"--rank"', '"-r", "--rank"')
+    found = program(tmp_path, text + "parser.add_argument('-b', '--batch')\n").spawn
+    assert found is not None
+    assert found.synonyms == {("-r", "--rank")}
+
+
 def test_the_nodes_own_options_go_before_those_of_processes(tmp_path: Path) -> None:
     options = "".join(f"parser.add_argument('{name}')\n" for name in ("--nodes", "--node_rank"))
     found = program(tmp_path, SPAWNS + BY_HAND.replace("args = ", f"{options}args = ", 1)).spawn

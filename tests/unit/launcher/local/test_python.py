@@ -61,7 +61,7 @@ def test_it_may_print_something_when_it_starts(environment: Path) -> None:
         ("echo no; exit 3", r"is no Python that works: it ended with 3 \(no\)$"),
         ("echo '[1]'", "is no Python that works"),
         ("printf 'caf\\351' >&2", "is no Python that works"),
-        ("true", r"is no Python that works: it ended with 0 \(\)"),
+        ("true", r"is no Python that works: it ended with 0 \(it said nothing\)"),
     ],
 )
 def test_what_is_no_python_is_refused(script: str, message: str, tmp_path: Path) -> None:
@@ -90,3 +90,17 @@ def test_a_conda_environment_is_activated_as_one(tmp_path: Path) -> None:
     assert set_by_it["CONDA_PREFIX"] == str(tmp_path)
     assert "VIRTUAL_ENV" not in set_by_it
     assert set_by_it["PATH"].startswith(f"{tmp_path / 'bin'}:/")
+
+
+def test_torchrun_finds_no_neighbour_of_the_script_under_an_old_python(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    (packages / "torch" / "distributed").mkdir(parents=True)
+    (packages / "torch" / "distributed" / "run.py").write_text("import queue, sys\ndef main(): print(sys.argv[1:])\n")
+    (tmp_path / "queue.py").write_text("raise SystemExit('the neighbour')")
+    asked = {"python": "3.10.1", "prefix": "", "executable": "", "packages": {"torch": "2.1"}, "waits": True}
+    monkeypatch.setattr("launcher.local.python._asked", lambda *_: asked)
+    agent = users_python(environment / "bin" / "python", {}, bundled=False).agent
+    done = subprocess.run([*agent, "--nnodes=1"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "['--nnodes=1']\n"

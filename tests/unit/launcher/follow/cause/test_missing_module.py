@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.base.paths import ROOT
 from launcher.follow.cause.failure import Failure
 from launcher.follow.cause.missing_module import explained, hint
 from launcher.follow.cause.suspects import root_cause
@@ -37,6 +38,13 @@ TEXTS = [
         "",
     ),
 ]
+
+
+def test_the_environment_is_ours_wherever_the_user_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".venv").mkdir()
+    monkeypatch.chdir(tmp_path)
+    advice = hint("yaml", None, on_cluster=False)
+    assert advice and f"{ROOT}/{INSTALL} pyyaml" in advice
 
 
 @pytest.fixture

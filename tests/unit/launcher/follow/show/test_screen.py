@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.base import caller
 from launcher.follow.cause.failure import Failure
 from launcher.follow.incidents import TOLD_TO_GO
 from launcher.follow.progress import Progress
@@ -230,4 +231,4 @@ def test_a_path_is_shown_in_full_where_the_users_folder_is_gone(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert module.shown(tmp_path / "runs") == str(tmp_path / "runs")
+    assert caller.shown(tmp_path / "runs") == str(tmp_path / "runs")

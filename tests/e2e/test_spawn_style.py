@@ -96,7 +96,7 @@ def test_placeholders_are_filled_in_on_each_node(train: Trainer, script: Script)
     at = f"tcp://127.0.0.1:{job.plan['port'] + 1}"
     for number, label in enumerate(("node1:0", "node2:1")):
         said = json.loads(job.lines_of(label)[0])
-        assert said == [3.0, str(number), "2", at, f"--out={job.folder}/x", '{"a": {"b": "${c}"}}', "{epoch}"]
+        assert said == [3.0, str(number), "2", at, f"--out={job.folder}/run/x", '{"a": {"b": "${c}"}}', "{epoch}"]
     assert (job.plan["arguments"][0], job.plan["placeholders"]) == ("{node_rank}", True), "as RESUME finds them"
 
 

@@ -46,7 +46,7 @@ def test_two_nodes_train_and_everything_is_there(two_nodes: Job) -> None:
 
 def test_the_folder_is_as_documented(two_nodes: Job) -> None:
     assert sorted(path.name for path in two_nodes.folder.iterdir()) == [
-        *("checkpoints", "logs", "metrics.jsonl", "plan.json", "report.html", "summary.json"),
+        *(".launcher", "checkpoints", "job.toml", "logs", "metrics.jsonl", "plan.json", "report.html", "summary.json"),
     ]
     assert sorted(path.name for path in (two_nodes.folder / "logs").iterdir()) == ["node1.log", "node2.log"]
     kinds = {json.loads(line)["kind"] for line in (two_nodes.folder / "metrics.jsonl").read_text().splitlines()}

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from lab.host import engine
+from launcher.base import caller
 from tests.support.environment import required
 from tests.support.fuzz import EXAMPLES
 
@@ -25,6 +26,8 @@ settings.register_profile(
     database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
 )
 settings.load_profile("random" if os.environ.get(EXAMPLES) else "the same each time")
+
+os.environ.pop(caller.TOLD, None)  # from `make test`: to a test's own folder, it would be where the user called from
 
 
 def pytest_configure(config: pytest.Config) -> None:

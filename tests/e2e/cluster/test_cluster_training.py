@@ -63,7 +63,7 @@ def test_it_learns_and_all_of_it_comes_home(trained: Trained) -> None:
     assert (summary["nodes"], summary["world_size"], summary["backend"]) == (list(NODES), 4, "gloo")
     assert 0 < summary["first_step_s"] < summary["wall_s"]
     assert sorted(path.name for path in job.folder.iterdir()) == [
-        *("checkpoints", "logs", "metrics.jsonl", "plan.json", "report.html", "summary.json"),
+        *(".launcher", "checkpoints", "job.toml", "logs", "metrics.jsonl", "plan.json", "report.html", "summary.json"),
     ]
     assert (job.folder / summary["checkpoint"]).is_file()
     kinds = [json.loads(line)["kind"] for line in (job.folder / "metrics.jsonl").read_text().splitlines()]

@@ -495,6 +495,11 @@ def kind_of(content: bytes) -> str:
     return f"{_OCI}manifest.v1+json" if config.startswith(_OCI) else f"{_DOCKER}v2+json"
 
 
+def _upload_at(folder: str, name: str, size: int) -> dict[str, str]:
+    """Return the headers that say where an upload goes on, and after how many bytes. Pure."""
+    return {"Location": folder + name, "Docker-Upload-UUID": name, "Range": f"0-{max(0, size - 1)}"}
+
+
 class Answers(BaseHTTPRequestHandler):
     """The part of a registry's protocol that engines need; `server.store` has the blobs."""
 
@@ -530,7 +535,7 @@ class Answers(BaseHTTPRequestHandler):
         name = uuid.uuid4().hex
         with open(self._upload(name), "xb"):
             pass
-        self._accepted(name, self.path.partition("?")[0], 0)
+        self._answer(202, b"", _upload_at(self.path.partition("?")[0], name, 0))
 
     def do_PATCH(self) -> None:
         """Go on with an upload."""
@@ -540,39 +545,36 @@ class Answers(BaseHTTPRequestHandler):
         """End an upload, or take a manifest."""
         self._alone(self._end_upload)
 
-    def _alone(self, write: Callable[[], None]) -> None:
+    def _alone(self, write: Callable[[], tuple[int, dict[str, str]]]) -> None:
+        """Answer with what `write` returns, once others may write: an engine goes on at once, by another connection."""
         found = _UPLOAD.fullmatch(self.path)
         try:
             with self._store.only_writer(found[1]) if found else contextlib.nullcontext():
-                write()
+                status, headers = write()
         except BodyError as error:
             self._refuse(error.status, str(error))
+        else:
+            self._answer(status, b"", headers)
 
-    def _go_on(self) -> None:
+    def _go_on(self) -> tuple[int, dict[str, str]]:
         name, size = self._take()
-        if name:
-            self._accepted(name, self.path.rpartition("/")[0] + "/", size)
+        return 202, _upload_at(self.path.rpartition("/")[0] + "/", name, size)
 
-    def _end_upload(self) -> None:
+    def _end_upload(self) -> tuple[int, dict[str, str]]:
         if _PUT_MANIFEST.fullmatch(self.path) and self._store.chain is None:
             part, wanted = self._upload(uuid.uuid4().hex), None
-            if self._append(part, MANIFEST_BYTES) is None:
-                return
+            self._append(part, MANIFEST_BYTES)
         else:
             name, _ = self._take()
-            if not name:
-                return
             found = _UPLOAD.fullmatch(self.path)
             part, wanted = self._upload(name), str(found and found[2])
         digest = _digest_of(part)
         if wanted not in (None, digest):
-            self._refuse(400, "what arrived has another SHA-256")
-            return
+            raise BodyError("what arrived has another SHA-256")
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         os.replace(part, os.path.join(self._store.folder, digest))
-        where = {"Location": f"/v2/x/blobs/sha256:{digest}", "Docker-Content-Digest": f"sha256:{digest}"}
-        self._answer(201, b"", where)
+        return 201, {"Location": f"/v2/x/blobs/sha256:{digest}", "Docker-Content-Digest": f"sha256:{digest}"}
 
     @property
     def _store(self) -> Store:
@@ -583,20 +585,23 @@ class Answers(BaseHTTPRequestHandler):
         return os.path.join(self._store.folder, f"{name}.upload")
 
     def _take(self) -> tuple[str, int]:
-        """Append the body to its upload; return its name and size now, or no name where there is no such upload."""
+        """Append the body to its upload; return its name and size now.
+
+        Raises:
+            BodyError: there is no such upload, or its body can't be taken.
+        """
         found = _UPLOAD.fullmatch(self.path)
         path = self._upload(found[1]) if found and found[1] else ""
         if not path or not os.path.exists(path):
-            self._refuse(404, "no such upload")
-            return "", 0
-        size = self._append(path)
-        return ("", 0) if size is None else (found[1], size)  # type: ignore[index]
+            raise BodyError("no such upload", 404)
+        return found[1], self._append(path)  # type: ignore[index]
 
-    def _append(self, path: str, most: int | None = None) -> int | None:
-        """Append the body to a file; return its size now, or None where it can't be stored, which is answered then.
+    def _append(self, path: str, most: int | None = None) -> int:
+        """Append the body to a file; return its size now.
 
         Raises:
-            BodyError: the body is no valid one, or longer than `most` bytes; nothing is left of the file.
+            BodyError: the body is no valid one, is longer than `most` bytes, or can't be stored; nothing is left of
+                the file.
         """
         try:
             with open(path, "ab") as file:
@@ -613,8 +618,7 @@ class Answers(BaseHTTPRequestHandler):
         except OSError as error:
             os.unlink(path)  # the engine begins anew, and this would take the room
             self._store.push_problem = disk_problem(error, path)
-            self._refuse(507, self._store.push_problem)
-            return None
+            raise BodyError(self._store.push_problem, 507) from error
 
     def _body(self) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -665,10 +669,6 @@ class Answers(BaseHTTPRequestHandler):
         """Return from where on the rest is asked for; None where the whole is."""
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         return int(wanted[1]) if wanted else None
-
-    def _accepted(self, name: str, folder: str, size: int) -> None:
-        place = {"Location": folder + name, "Docker-Upload-UUID": name, "Range": f"0-{max(0, size - 1)}"}
-        self._answer(202, b"", place)
 
     def _refuse(self, status: int, why: str) -> None:
         self.close_connection = True  # a body may be left unread

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.module_utils.ringmaster.image import relay
@@ -103,6 +104,22 @@ def test_an_upload_has_one_writer(served: Server) -> None:
         assert ask(served, "PATCH", place, b"other")[0] == 409
         assert ask(served, "PUT", f"{place}?digest=sha256:{DIGEST}", b"other")[0] == 409
     assert ask(served, "PUT", f"{place}?digest=sha256:{DIGEST}", CONTENT)[0] == 201
+
+
+def test_an_upload_is_free_before_its_writer_is_answered(served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine ends an upload over another connection, as soon as it is told that the bytes are there."""
+    writing = []
+    answer = relay.Answers.send_response
+
+    def seen(answers: relay.Answers, *words: Any) -> None:
+        writing.append(served.store.state()["sending"])
+        answer(answers, *words)
+
+    place = begun_upload(served)
+    monkeypatch.setattr(relay.Answers, "send_response", seen)
+    assert ask(served, "PATCH", place, CONTENT)[0] == 202
+    assert ask(served, "PUT", f"{place}?digest=sha256:{DIGEST}")[0] == 201
+    assert writing == [0, 0]
 
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])

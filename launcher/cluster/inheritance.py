@@ -143,9 +143,7 @@ class Finder:
             if not any(each.files.entries for each in work):
                 raise
             note = f"continues from job {job.folder.name}: its working folder's files; CHECKPOINT_DIR has nothing valid"
-            checkpoint = Checkpoint(
-                job=job.folder.name, folder="", entries=(), step=None, changed=0.0, notes=(note,)
-            )  # fmt: skip
+            checkpoint = Checkpoint(job=job.folder.name, folder="", entries=(), step=None, changed=0.0, notes=(note,))
         else:
             work = self._work(job)
         return Inherited(checkpoint=checkpoint, host=head, address=job.address, work=work)
@@ -203,9 +201,8 @@ class Finder:
     @staticmethod
     def _here(job: Earlier, node: Mapping[str, Any]) -> Work:
         folder = job.folder.work_of(node["name"], head=node["node_rank"] == 0)
-        files = Checkpoint(
-            job=job.folder.name, folder=str(folder), entries=files_below(folder), step=None, changed=0.0
-        )  # fmt: skip
+        entries = files_below(folder)
+        files = Checkpoint(job=job.folder.name, folder=str(folder), entries=entries, step=None, changed=0.0)
         return Work(files=files, was=replaced_here(job.folder).get(node["name"], {}))
 
 

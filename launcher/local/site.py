@@ -42,7 +42,7 @@ class LocalSite:
     def versions(self) -> str:
         """The versions of Python, torch and torchvision here; of the user's own, also where it is."""
         user, python = self._user, self._user or our_python(os.environ)
-        return f"{python.versions}" + (f" ({user.program})" if user else "")
+        return python.versions + (f" ({user.program})" if user else "")
 
     def newest(self, job: Earlier) -> Checkpoint:
         """Return the newest valid checkpoint of an earlier job, which has to be here.

@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from launcher.base.values import amount
+from launcher.on_node.work_folder import MOST_FILES
 
 FILE_BYTES, JOB_BYTES = 2 * 10**9, 10 * 10**9
 """Of what a program writes into its working folder, so much comes home: of a file, and of a job on all its nodes."""
-MOST_FILES = 10_000
-"""So many of them, at most."""
 _SMALL_BYTES = 10**6
 _SETTLED_S = 2.0
 _UNFINISHED = (".part", ".tmp", ".new", ".partial")

@@ -7,29 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster.cluster import Cluster
+from tests.e2e.test_spawn_style import PER_NODE
 
 Write = Callable[[str], Path]
 pytestmark = pytest.mark.timeout(3600)
 
-_PER_NODE = """
-import argparse, os
-import torch, torch.distributed as dist, torch.multiprocessing as mp
-
-def work(place, each, args):
-    rank, world = args.rank * each + place, args.world_size * each
-    dist.init_process_group("gloo", init_method=args.dist_url, rank=rank, world_size=world)
-    total = torch.tensor([float(rank)])
-    dist.all_reduce(total)
-    os.write(1, f"rank {rank} of {world}: {total.item()}\\n".encode())  # at once: two processes have one pipe
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dist-url", default="tcp://127.0.0.1:23456")
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--world-size", type=int, default=1)
-    mp.spawn(work, (2, parser.parse_args()), nprocs=2)
-"""
 _SHOWS = """
 import json, os, sys
 rank, data, out, head = sys.argv[1:]
@@ -42,10 +24,10 @@ print(json.dumps([rank, data == os.environ["DATA_DIR"], out == os.environ["RUN_D
 
 
 def test_it_is_started_once_per_node_without_being_told(cluster: Cluster, program: Write) -> None:
-    job = cluster.train(SCRIPT=program(_PER_NODE))
+    job = cluster.train(SCRIPT=program(PER_NODE), ARGS="--lr 0.1")
     assert job.exit_code == 0, job.output
     url = f"tcp://{job.plan['nodes'][0]['address']}:{job.plan['port'] + 1}"
-    assert f"once per node with --rank=<node> --world-size=2 --dist-url={url}" in job.output
+    assert f"once per node with --rank=<node> --world-size=2 --init-method={url}" in job.output
     for label, ranks in (("node1:0", (0, 1)), ("node2:1", (2, 3))):
         assert sorted(job.lines_of(label)) == [f"rank {rank} of 4: 6.0" for rank in ranks]
     cluster.assert_nothing_runs(job)
